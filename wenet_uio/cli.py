@@ -10,8 +10,11 @@ from __future__ import annotations
 import argparse
 import errno
 import inspect
+import json
+import logging
 import os
 import re
+import shlex
 import sys
 import textwrap
 from collections.abc import Callable
@@ -19,12 +22,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO, cast
 
+from wenet_uio import __version__
 from wenet_uio.failures import AGAIN, NO_SHARED_MEMORY, StartAgainError, is_shared_memory_full
+from wenet_uio.messages import PACKAGE
 from wenet_uio.printable import PrintableStream
 from wenet_uio.uris import ShownStream
 
+FORMAT_OF_DEBUG = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 COLUMNS = 80
 """Width of every help."""
+log = logging.getLogger(__name__)
 UNITS = ("seconds", "bytes", "frames")
 """The value of an option whose name ends so is shown in this unit."""
 
@@ -64,6 +71,7 @@ def run(main: Callable[[], int | None], *, prints_data: bool = False) -> None:
         status = 141
     except (ValueError, OSError) as error:
         print(f"error: {_described(error)}", file=sys.stderr)
+        log.debug("where the error comes from", exc_info=error)
         status = AGAIN if isinstance(error, StartAgainError) else 1
     except KeyboardInterrupt:
         status = 130
@@ -154,9 +162,49 @@ def command_parser(description: str | None) -> argparse.ArgumentParser:
     Args:
         description: docstring of the command; `%(prog)s` in its examples is the command.
     """
-    return argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog=_name_of_command(), description=description, formatter_class=HelpStyle
     )
+    add_loudness(parser)
+    return parser
+
+
+class _Loudness(argparse.Action):
+    """Sets the level of the package's log when the option is read."""
+
+    def __call__(self, *_: object) -> None:
+        PACKAGE.setLevel(self.const)
+        if self.const == logging.DEBUG:
+            logging.basicConfig(format=FORMAT_OF_DEBUG)
+            log.debug("wenet_uio %s: %s", __version__, shlex.join(sys.argv))
+
+
+def add_loudness(parser: argparse.ArgumentParser) -> None:
+    """Add --quiet and --verbose, which every command has."""
+    group = parser.add_argument_group("messages").add_mutually_exclusive_group()
+    for name, level, meaning in (
+        ("--quiet", logging.WARNING, "only results, warnings and errors; no progress bar"),
+        ("--verbose", logging.DEBUG, "debug lines with their times, and where an error comes from"),
+    ):
+        group.add_argument(
+            name, action=_Loudness, nargs=0, const=level, default=argparse.SUPPRESS, help=meaning
+        )
+
+
+def add_json(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add --json, after which standard output has JSON alone.
+
+    Args:
+        what: what is printed, such as `the report as one JSON object`.
+    """
+    parser.add_argument(
+        "--json", action="store_true", help=f"print {what}; all else goes to standard error"
+    )
+
+
+def print_json(value: object) -> None:
+    """Print a value as one line of JSON."""
+    print(json.dumps(value, ensure_ascii=False, allow_nan=False), flush=True)
 
 
 def _name_of_command() -> str:

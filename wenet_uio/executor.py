@@ -29,6 +29,7 @@ from typing import Any, Literal, TypeVar
 from tqdm import tqdm
 
 from wenet_uio.crashes import be_careful, described, has_crashed
+from wenet_uio.messages import hides_bar
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +141,7 @@ def chunks(items: list[Job], length: int) -> list[list[Job]]:
 
 
 def _bar(title: str, total: int, unit: str) -> tqdm:
-    return tqdm(None, title, total, unit=unit, unit_scale=unit == "B", disable=None)
+    return tqdm(None, title, total, unit=unit, unit_scale=unit == "B", disable=hides_bar())
 
 
 @contextmanager

@@ -1,13 +1,42 @@
-"""Warnings that come once, and short lists of many findings."""
+"""Notes that --quiet silences, warnings that come once, and short lists of many findings."""
 
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Collection
 from functools import cache
 from itertools import islice
 
 log = logging.getLogger(__name__)
+PACKAGE = logging.getLogger("wenet_uio")
+"""The parent of all loggers of the package. Its level says what is shown: above INFO, no notes and
+no progress bars."""
+
+
+def start_log(form: str, level: int = logging.INFO) -> None:
+    """Show the log of the package from `level` on, unless an option has set the level; of other
+    packages, warnings.
+    """
+    logging.basicConfig(format=form, datefmt="%F %T")
+    if PACKAGE.level == logging.NOTSET:
+        PACKAGE.setLevel(level)
+
+
+def is_quiet() -> bool:
+    """Whether only results, warnings and errors are asked for."""
+    return PACKAGE.level > logging.INFO
+
+
+def hides_bar() -> bool | None:
+    """Return the option `disable` of a progress bar; None: a bar on a terminal only."""
+    return True if is_quiet() else None
+
+
+def note(*lines: str) -> None:
+    """Print what is good to know, but neither result nor warning, on standard error."""
+    if not is_quiet():
+        print(*lines, sep="\n", file=sys.stderr, flush=True)
 
 
 def listed(items: Collection[str], most: int, separator: str = ", ") -> str:

@@ -12,7 +12,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from wenet_uio.cli import command_parser, run
+from wenet_uio.cli import add_json, command_parser, print_json, run
 from wenet_uio.config import load_config
 from wenet_uio.config.command_line import change_nothing
 from wenet_uio.config.train import LoraConf
@@ -73,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
         help="write the low-rank weights (LoRA) alone: a small file, which --lora_ckpt_path adds to the "
         "weights that the training started from",
     )
+    add_json(parser, "the epochs and their losses as one JSON object")
     of_epochs = "weights are saved at the end of epochs; use --min_epoch and --max_epoch"
     change_nothing(parser, dict.fromkeys(("--mode", "--min_step", "--max_step"), of_epochs))
 
@@ -106,6 +107,10 @@ def _take_running(arguments: argparse.Namespace) -> None:
         _lora(arguments),
         only_lora=arguments.only_lora,
     )
+    if arguments.json:
+        print_json({"model": arguments.dst_model, "running_average_of": last, "last_epochs": num})
+        return
+
     of = "" if num is None else f", of the last {num} epochs"
     print(f"{arguments.dst_model}: running average at the end of epoch {last}{of}")
 
@@ -128,6 +133,11 @@ def _average_epochs(arguments: argparse.Namespace) -> None:
     average_checkpoints(
         epochs, arguments.dst_model, _lora(arguments), only_lora=arguments.only_lora
     )
+    if arguments.json:
+        losses = [{"epoch": epoch.number, "loss": epoch.loss} for epoch in epochs]
+        print_json({"model": arguments.dst_model, "mean_of": losses})
+        return
+
     for epoch in epochs:
         name = "before fine-tuning" if epoch.number == BEFORE else f"epoch {epoch.number}"
         print(name + ("" if epoch.loss is None else f"  loss {epoch.loss:.4f}"))

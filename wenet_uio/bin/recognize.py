@@ -44,6 +44,7 @@ from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import Skipped
 from wenet_uio.executor import start_worker
 from wenet_uio.files import written_aside
+from wenet_uio.messages import note
 from wenet_uio.models import build_trained
 from wenet_uio.search import DecodeOptions, check_modes, known_modes
 from wenet_uio.search.decode import Search
@@ -257,7 +258,7 @@ def recognize_share(
     model = build_trained(config, args.checkpoint, args.lora_ckpt_path)
     options = with_dtype(options, config, world.device)
     if rank == 0 and options.dtype != "fp32":
-        print(f"dtype {options.dtype} on this {world.device.type}", file=sys.stderr)
+        note(f"dtype {options.dtype} on this {world.device.type}")
 
     return recognize(
         Recogniser(config, tokenizer, model),

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import logging
 import os
 import ssl
 from dataclasses import asdict
@@ -26,6 +25,7 @@ from wenet_uio.cli import command_parser, run
 from wenet_uio.extras import need_extra
 from wenet_uio.hub.address import add_revision, name_of
 from wenet_uio.hub.load import local_model
+from wenet_uio.messages import start_log
 from wenet_uio.options import add_options, values_of
 from wenet_uio.search import MODES, check_modes
 from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
@@ -130,7 +130,7 @@ def _add_stream_options(group: argparse._ArgumentGroup) -> None:
 def main() -> int:
     """Serve until SIGTERM or SIGINT."""
     args = parse_arguments()
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    start_log("%(message)s")
     name = name_of(args.model)
     args.model = local_model(args.model, args.revision)
     context, options = tls_of(args), options_of(args)

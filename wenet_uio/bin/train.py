@@ -44,6 +44,7 @@ from wenet_uio.hub.address import (
     require_no_name,
 )
 from wenet_uio.hub.load import model_to_train
+from wenet_uio.messages import start_log
 from wenet_uio.models.build import build_trainable
 from wenet_uio.models.lengths import ctc_frames
 from wenet_uio.models.trainable_model import TrainableModel
@@ -500,11 +501,7 @@ def main() -> int:
     if args.pin_memory is None:
         args.pin_memory = world.device.type == "cuda"
 
-    logging.basicConfig(
-        format="%(asctime)s %(message)s",
-        datefmt="%F %T",
-        level=logging.WARNING if world.rank else logging.INFO,
-    )
+    start_log("%(asctime)s %(message)s", logging.WARNING if world.rank else logging.INFO)
     if world.device.type == "cpu":
         keep_freed_memory()
         keep_kernels()

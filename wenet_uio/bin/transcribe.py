@@ -34,6 +34,7 @@ from wenet_uio.cli import command_parser, run
 from wenet_uio.files import written_aside
 from wenet_uio.hub.address import add_revision
 from wenet_uio.hub.load import local_model
+from wenet_uio.messages import hides_bar, note
 from wenet_uio.options import add_options, values_of
 from wenet_uio.search import MODES, check_modes
 from wenet_uio.search.options import add_decode_options, decode_options, scorer_options
@@ -71,6 +72,13 @@ def parse_arguments() -> argparse.Namespace:
         "the model is trained for)",
     )
     parser.add_argument("--format", choices=SUFFIXES, default="text", help="output format")
+    parser.add_argument(
+        "--json",
+        action="store_const",
+        dest="format",
+        const="json",
+        help="the same as --format json",
+    )
     parser.add_argument(
         "--output_dir",
         metavar="DIR",
@@ -129,7 +137,8 @@ def transcribed(lines: Iterable[str], audio: str, output: Path | None) -> bool:
         return False
 
     if output is not None:
-        say(f"wrote {output}", sys.stderr)
+        with tqdm.external_write_mode(sys.stderr):
+            note(f"wrote {output}")
 
     return True
 
@@ -152,9 +161,9 @@ def say(line: str, stream: TextIO) -> None:
 
 def with_progress(found: Iterable[Found], inputs: Sequence[Input]) -> Iterator[Found]:
     """Yield what is found; a terminal shows how many seconds of each audio file are transcribed."""
-    # tqdm: None shows the bar on a terminal only. Speech is found before the first segment.
+    # Speech is found before the first segment.
     first = f"{inputs[0].name}: finding speech"
-    with tqdm(desc=first, unit="s", disable=None, leave=False, mininterval=0) as bar:
+    with tqdm(desc=first, unit="s", disable=hides_bar(), leave=False, mininterval=0) as bar:
         if bar.disable:
             yield from found
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -27,6 +28,8 @@ from wenet_uio.config.yaml_file import read_yaml
 from wenet_uio.files import written_aside
 from wenet_uio.messages import warn_once
 from wenet_uio.uris import published, shown_values
+
+log = logging.getLogger(__name__)
 
 
 def parse_config(values: dict[str, Any], where: str) -> Config:
@@ -102,6 +105,7 @@ def load_config(
             finds problems.
     """
     values = read_yaml(path)
+    log.debug("%s: config read", path)
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected `key: value` lines, found {type(values).__name__}")
 

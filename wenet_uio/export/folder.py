@@ -17,6 +17,7 @@ from pathlib import Path
 
 from wenet_uio.export.onnx_files import require_onnx
 from wenet_uio.files import folder_written_aside
+from wenet_uio.messages import note
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ def write_folder(
     gone = sorted(NAMES - {*contents, *([TOKENS] if tokens is not None else [])})
     for name in gone:
         if (path / name).exists():
-            print(f"{path / name}: of an earlier export, removed", file=sys.stderr)
+            note(f"{path / name}: of an earlier export, removed")
 
     ids = {WEIGHTS_ID: weights_id}
     ids[EXPORT_ID] = hashlib.sha256(b"".join(contents.values())).hexdigest()[:16]

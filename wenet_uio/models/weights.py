@@ -9,6 +9,7 @@ names and shapes before it changes the model.
 
 from __future__ import annotations
 
+import logging
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ import torch
 from wenet_uio.messages import listed
 from wenet_uio.models.lora import is_lora
 
+log = logging.getLogger(__name__)
 NAMED = 3
 """Differences that an error message lists."""
 KINDS = {
@@ -132,6 +134,7 @@ def read_weights(path: str | Path) -> dict[str, torch.Tensor]:
         )
 
     _refuse_nan(weights, path)
+    log.debug("%s: %d weights read", path, len(weights))
     return weights
 
 

@@ -8,6 +8,7 @@ from zlib import crc32
 
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.errors import ListError
+from wenet_uio.messages import note
 from wenet_uio.prepare.columns import COLUMNS
 from wenet_uio.prepare.corpus_parts import split_by
 from wenet_uio.prepare.separated import field_of
@@ -63,10 +64,7 @@ def _as_stated(lines: Sequence[RawLine]) -> dict[str, list[RawLine]]:
     empty = [part for part, members in parts.items() if not members]
     if empty == ["dev"]:
         parts |= _split(parts["train"], {"dev": SHARES["dev"]})
-        print(
-            f"no utterance is for dev: {len(parts['dev'])} utterances of train are used for dev",
-            file=sys.stderr,
-        )
+        note(f"no utterance is for dev: {len(parts['dev'])} utterances of train are used for dev")
     elif empty:
         files = " and ".join(
             "--from (--data)" if part == "train" else f"--{part}" for part in empty

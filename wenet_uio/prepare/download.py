@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from tqdm import tqdm
 from wenet_uio.dataset.storage.transfer import transfer, version_of
 from wenet_uio.dataset.storage.versions import ChangedError, Version
 from wenet_uio.files import digest_of, locked
+from wenet_uio.messages import is_quiet, note
 from wenet_uio.uris import shown
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ def _fetch(url: str, part: Path) -> Version:
         version = version_of(url)
         received = _received(part, version)
         if part.exists() and not received:
-            print(f"{shown(url)}: {part} is of another version; starting over", file=sys.stderr)
+            note(f"{shown(url)}: {part} is of another version; starting over")
 
         _version_file(part).write_text(json.dumps(asdict(version)), encoding="utf-8")
         try:
@@ -81,6 +81,7 @@ def _fetch(url: str, part: Path) -> Version:
                     unit="B",
                     unit_scale=True,
                     desc=part.stem,
+                    disable=is_quiet(),
                 ) as progress,
             ):
 
@@ -91,7 +92,7 @@ def _fetch(url: str, part: Path) -> Version:
                 transfer(url, write, received, version.size, version)
             return version
         except ChangedError as error:
-            print(f"{error}; starting over", file=sys.stderr)
+            note(f"{error}; starting over")
 
 
 def _received(part: Path, version: Version) -> int:

@@ -14,6 +14,7 @@ from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.executor import Executor
 from wenet_uio.files import written_aside
+from wenet_uio.messages import note
 from wenet_uio.prepare.shard_folder import clear_temporaries, only_run_in, remove_stale, take_over
 from wenet_uio.prepare.shard_job import Failure, Receipt, ShardJob, pack_shard
 from wenet_uio.prepare.sharding import ShardOptions, ShardPlan, check_groups, plan_shards
@@ -148,7 +149,7 @@ def tell_outcome(data_list: str, bad: Sequence[Failure], allow_bad: bool) -> int
     if totals.get("outside"):
         counts.append(f"{totals['outside']} in no group")
 
-    print(f"{data_list}: {', '.join(counts)}", file=sys.stderr)
+    note(f"{data_list}: {', '.join(counts)}")
     if bad and not allow_bad:
         print(
             "error: mend or remove the bad utterances, or leave them out with --allow_bad",
@@ -165,10 +166,7 @@ def _pack_all(jobs: Sequence[ShardJob], executor: Executor) -> list[Receipt]:
     outcomes = list(executor.map(pack_shard, jobs, "pack", total, lambda job: len(job.utterances)))
     kept_shards = sum(not is_new for _, is_new in outcomes)
     if kept_shards:
-        print(
-            f"{jobs[0].folder}: {kept_shards} of {len(jobs)} shards were there already",
-            file=sys.stderr,
-        )
+        note(f"{jobs[0].folder}: {kept_shards} of {len(jobs)} shards were there already")
 
     return [receipt for receipt, _ in outcomes]
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -16,6 +15,7 @@ from pathlib import Path
 from wenet_uio.dataset.formats.data_list import lines_of
 from wenet_uio.executor import Executor
 from wenet_uio.files import locked, written_aside
+from wenet_uio.messages import note
 from wenet_uio.prepare import nemo_metadata as metadata
 from wenet_uio.prepare.nemo_scan import (
     Scanned,
@@ -91,7 +91,7 @@ def add_to_set(
         for manifest in manifests:
             known = metadata.read(into)
             if metadata.holds(known, manifest):
-                print(f"{manifest}: is in the set already; nothing to do", file=sys.stderr)
+                note(f"{manifest}: is in the set already; nothing to do")
                 continue
 
             options, first = metadata.options_of(known), metadata.num_shards(known)
@@ -146,7 +146,7 @@ def _pack(
         kept_tars += not is_new
 
     if kept_tars:
-        print(f"{into}: {kept_tars} of {len(shards)} tars were there already", file=sys.stderr)
+        note(f"{into}: {kept_tars} of {len(shards)} tars were there already")
 
     with written_aside(into / LEFT_OUT, "w") as file:
         for key, reason in bad:

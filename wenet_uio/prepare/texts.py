@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from wenet_uio.dataset.formats.data_list import RawLine
-from wenet_uio.messages import listed
+from wenet_uio.messages import listed, note
 from wenet_uio.text.characters import DECOMPOSED, INVISIBLE, LOOK_ALIKE, clean, oddities
 from wenet_uio.text.languages import LANGUAGES, normaliser
 from wenet_uio.text.normalize import english, mandarin
@@ -65,7 +65,7 @@ def normalised(lines: Sequence[RawLine], text: str) -> list[RawLine]:
         mended = [line.key for line in lines if oddities(line.text)]
         if mended:
             count = f"{len(mended)} of {len(lines)} texts mended"
-            print(f"--text clean: {count} ({listed(mended, NAMED)})", file=sys.stderr)
+            note(f"--text clean: {count} ({listed(mended, NAMED)})")
 
     tell_odd_texts(f"--text {text}", [(line.key, line.text) for line in changed], "--text clean")
     return changed

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import IO
+from dataclasses import asdict, dataclass, field
+from typing import IO, Any
 
 from wenet_uio.messages import listed
 from wenet_uio.scoring.bootstrap import LEVEL, compare, interval
@@ -110,6 +110,31 @@ def write_comparison(
         f"2 - 1 -> {comparison.difference:+.2f} points, {LEVEL} % interval {comparison.low:+.2f} "
         f"to {comparison.high:+.2f}, p = {comparison.p:.3f} ({resamples} paired resamples)\n"
     )
+
+
+def as_dict(scores: Scores, resamples: int, other: Scores | None = None) -> dict[str, Any]:
+    """Return totals, the counts of each utterance and each script, and the interval, for JSON.
+
+    Args:
+        resamples: for the interval; 0: None in its place.
+        other: a second system on the same utterances, to compare with the first.
+    """
+    counts = scores.counts()
+    record = _counted(scores.overall) | {
+        "interval": interval(counts, resamples) if resamples and counts else None,
+        "missing": scores.missing,
+        "extra": scores.extra,
+        "scripts": {script: _counted(each) for script, each in scores.scripts.items()},
+        "utterances": dict(zip(scores.utterances, map(_counted, counts), strict=True)),
+    }
+    if other is not None:
+        comparison = compare(counts, other.counts(), resamples)
+        record["compared"] = _counted(other.overall) | comparison._asdict()
+    return record
+
+
+def _counted(counts: Counts) -> dict[str, float]:
+    return {**asdict(counts), "words": counts.words, "errors": counts.errors, "rate": counts.rate}
 
 
 def _write_totals(scores: Scores, file: IO[str], resamples: int) -> None:

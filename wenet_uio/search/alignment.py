@@ -10,6 +10,7 @@ import torch
 from tqdm import tqdm
 
 from wenet_uio.dataset.types import Batch, Skipped
+from wenet_uio.messages import hides_bar
 from wenet_uio.models.speech_model import SpeechModel
 from wenet_uio.search.ctc_path import align_tokens
 from wenet_uio.search.timing import FrameClock
@@ -81,7 +82,7 @@ def align_batches(
     """Align the labels of every batch; `utterances` is their number, for the progress bar."""
     alignments = Alignments()
     model.to(device).eval()
-    with tqdm(total=utterances, desc="aligning", unit="utt", disable=None) as bar:
+    with tqdm(total=utterances, desc="aligning", unit="utt", disable=hides_bar()) as bar:
         for batch in batches:
             if len(batch):
                 _align_batch(alignments, model, batch, tokenizer, clock, device)

@@ -14,6 +14,7 @@ from tqdm import tqdm
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.types import Batch, SampleRef, Skipped
 from wenet_uio.files import written_aside
+from wenet_uio.messages import hides_bar
 from wenet_uio.search.decode import Search, check_search, decode
 from wenet_uio.search.modes import check_parts
 from wenet_uio.search.recogniser import Recogniser
@@ -74,8 +75,7 @@ def recognize(
     )
     model.to(device).eval()
     has_language = "language" in model.family.options
-    # tqdm: None shows the bar on a terminal only.
-    hide_bar = True if utterances is None else None
+    hide_bar = True if utterances is None else hides_bar()
 
     with tqdm(total=utterances, desc="decoding", unit="utt", disable=hide_bar) as bar:
         for batch in batches:

@@ -15,13 +15,11 @@ Exit status: 0 if training would lose nothing, 1 otherwise.
 """
 
 import argparse
-import json
 import os
-import sys
 
 import torch
 
-from wenet_uio.cli import command_parser
+from wenet_uio.cli import add_json, command_parser, print_json
 from wenet_uio.config import Config, load_config
 from wenet_uio.dataset.ctc_path import CtcFrames
 from wenet_uio.dataset.reader import BatchReader
@@ -29,6 +27,7 @@ from wenet_uio.diagnose.check import Reading, check_corpus
 from wenet_uio.diagnose.check_fix import Fixed, write_clean_list
 from wenet_uio.diagnose.check_report import as_text, write_html
 from wenet_uio.diagnose.check_shards import opened_for_check
+from wenet_uio.messages import note
 from wenet_uio.models.build import build_model
 from wenet_uio.models.lengths import ctc_frames
 from wenet_uio.text.labels import Tokenizer
@@ -61,11 +60,7 @@ def parse_options() -> argparse.Namespace:
         "--no_audio", action="store_true", help="check only index and text, without decoding: fast"
     )
     parser.add_argument("--nj", type=int, default=os.cpu_count(), help="worker processes")
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="print the report as one JSON object on the last line; the text goes to standard error",
-    )
+    add_json(parser, "the report as one JSON object")
     parser.add_argument(
         "--html", metavar="FILE", help="write a page with histograms, and players for the findings"
     )
@@ -139,15 +134,15 @@ def main() -> int:
         report = check_corpus(
             corpus, not_indexed, reading, audio=not options.no_audio, processes=options.nj
         )
-        print(as_text(report), file=sys.stderr if options.json else None)
+        (note if options.json else print)(as_text(report))
         if options.html:
             write_html(options.html, report, BatchReader(corpus, reading.conf), options.data_list)
 
         if options.fix:
             fixed = write_clean_list(corpus, report, options.fix, options.data_list)
-            print("\n".join(lines_on(options.fix, fixed)), file=sys.stderr)
+            note(*lines_on(options.fix, fixed))
 
     if options.json:
-        print(json.dumps(report.as_dict(), ensure_ascii=False))
+        print_json(report.as_dict())
 
     return 1 if report.losses else 0

@@ -8,7 +8,6 @@ as a paraformer, get the statistics of the stacked frames.
 """
 
 import random
-import sys
 from pathlib import Path
 
 from wenet_uio.cli import command_parser
@@ -16,6 +15,7 @@ from wenet_uio.config import load_config
 from wenet_uio.config.command_line import add_override_option
 from wenet_uio.dataset.formats.patterns import expand
 from wenet_uio.executor import add_executor_options, executor_of
+from wenet_uio.messages import note
 from wenet_uio.prepare.cmvn_stats import cmvn_statistics, stacked, write_cmvn
 from wenet_uio.prepare.kaldi_tables import read_audio_lines
 
@@ -60,7 +60,7 @@ def main() -> None:
         Path(scp).with_name("segments").exists() for scp in expand(args.in_scp)
     ):
         segments = str(Path(args.in_scp).with_name("segments"))
-        print(f"{segments} lies beside {args.in_scp} and is used", file=sys.stderr)
+        note(f"{segments} lies beside {args.in_scp} and is used")
 
     lines = read_audio_lines(args.in_scp, segments)
     if 0 < args.num_utts < len(lines):

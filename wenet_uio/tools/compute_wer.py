@@ -19,9 +19,16 @@ import unicodedata
 from pathlib import Path
 from typing import get_args
 
-from wenet_uio.cli import command_parser
+from wenet_uio.cli import add_json, command_parser, print_json
 from wenet_uio.files import written_aside
-from wenet_uio.scoring.scores import ReportFormat, Scores, score, write_comparison, write_report
+from wenet_uio.scoring.scores import (
+    ReportFormat,
+    Scores,
+    as_dict,
+    score,
+    write_comparison,
+    write_report,
+)
 from wenet_uio.scoring.words import Unit, WordRules
 from wenet_uio.text.table import read_table
 
@@ -104,6 +111,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--compare", metavar="HYP", help="hypotheses of a second system, to compare with the first"
     )
+    add_json(parser, "totals and the counts of each utterance as one JSON object")
     add_page_options(parser)
     parser.add_argument("ref", help="references, `key text` per line")
     parser.add_argument("hyp", help="hypotheses, `key text` per line")
@@ -144,6 +152,16 @@ def write_page(options: argparse.Namespace, scores: Scores) -> None:
         )
 
 
+def print_report(options: argparse.Namespace, scores: Scores, other: Scores | None) -> None:
+    """Print alignments and totals, and the comparison with a second system if there is one."""
+    padding = "_" if options.padding_symbol == "underline" else " "
+    report_format = ReportFormat(options.v, options.maxw, padding, options.bootstrap)
+    write_report(scores, sys.stdout, report_format)
+    if other is not None:
+        systems = (options.hyp, scores), (options.compare, other)
+        write_comparison(*systems, sys.stdout, options.bootstrap)
+
+
 def main() -> None:
     """Score the hypotheses, print the report and the comparison, and write the page."""
     options = parse_options()
@@ -160,18 +178,15 @@ def main() -> None:
     )
     references = read_table(options.ref)
     scores = score(references, read_table(options.hyp), rules)
+    other = score(references, read_table(options.compare), rules) if options.compare else None
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Whatever the locale: other tools read the report as UTF-8
         sys.stdout.reconfigure(encoding="utf-8")
 
-    padding = "_" if options.padding_symbol == "underline" else " "
-    report_format = ReportFormat(options.v, options.maxw, padding, options.bootstrap)
-    write_report(scores, sys.stdout, report_format)
-    if options.compare:
-        other = score(references, read_table(options.compare), rules)
-        write_comparison(
-            (options.hyp, scores), (options.compare, other), sys.stdout, options.bootstrap
-        )
+    if options.json:
+        print_json(as_dict(scores, options.bootstrap, other))
+    else:
+        print_report(options, scores, other)
 
     if options.html:
         write_page(options, scores)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from wenet_uio.cli import command_parser
 from wenet_uio.executor import Executor, add_executor_options, executor_of
-from wenet_uio.messages import listed
+from wenet_uio.messages import listed, note
 from wenet_uio.prepare.nemo_scan import buckets_of, chosen_of, scan_manifest
 from wenet_uio.prepare.nemo_shard import NemoOptions, NemoStoring
 from wenet_uio.prepare.nemo_tars import LEFT_OUT, add_to_set, make_nemo_tars
@@ -152,11 +152,11 @@ def make_new(args: argparse.Namespace, executor: Executor) -> list[Failure]:
             not_packed = left_out[len(scanned.bad) :]  # without the lines that could not be read
 
         packed = count - len(not_packed)
-        print(f"{folder}: {packed} entries in {set_options.num_shards} tars", file=sys.stderr)
+        note(f"{folder}: {packed} entries in {set_options.num_shards} tars")
         bad += not_packed
 
     outside = len(scanned) - used
-    print(f"{args.manifest_path}: {outside} entries are outside of the durations", file=sys.stderr)
+    note(f"{args.manifest_path}: {outside} entries are outside of the durations")
     return bad
 
 

@@ -12,7 +12,7 @@ Of a damaged shard, all samples that can be read are given. The exit status is t
 
 import sys
 
-from wenet_uio.cli import command_parser
+from wenet_uio.cli import add_json, command_parser
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.prepare.extraction import extract, read_samples
 
@@ -32,11 +32,7 @@ def main() -> int:
         metavar="GLOB",
         help="only samples whose key matches one of these",
     )
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="print one JSON object per sample: texts and audio headers",
-    )
+    add_json(parser, "one JSON object per sample: texts and audio headers")
     parser.add_argument(
         "--to", metavar="FOLDER", help="write the members of the samples into this folder"
     )

@@ -13,12 +13,13 @@ repeated run indexes the other shards.
 import sys
 from pathlib import Path
 
-from wenet_uio.cli import command_parser
+from wenet_uio.cli import add_json, command_parser, print_json
 from wenet_uio.config.mixture import load_mixture
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
 from wenet_uio.dataset.open import MIXTURE_SUFFIXES
 from wenet_uio.dataset.sources.lists import SourceList, lists_of_sources
 from wenet_uio.executor import add_executor_options, executor_of
+from wenet_uio.messages import note
 from wenet_uio.prepare.index_lists import index_list
 
 
@@ -33,6 +34,7 @@ def main() -> int:
         choices=("raw", "shard"),
         help="type of the data list; not needed for a yaml file",
     )
+    add_json(parser, "one JSON object per list")
     add_executor_options(parser, "--nj")
     args = parser.parse_args()
     if Path(args.data).suffix in MIXTURE_SUFFIXES:
@@ -50,11 +52,20 @@ def main() -> int:
         for key, reason in indexed.bad:
             print(f"bad: {key}: {reason}", file=sys.stderr)
 
-        hours = indexed.summary.seconds / 3600
-        print(
-            f"{indexed.data_list}: {indexed.summary.samples} utterances, {hours:.2f} h, "
-            f"{len(indexed.bad)} bad"
+        counts = {
+            "data_list": indexed.data_list,
+            "utterances": indexed.summary.samples,
+            "hours": indexed.summary.seconds / 3600,
+        }
+        (note if args.json else print)(
+            "{data_list}: {utterances} utterances, {hours:.2f} h, ".format_map(counts)
+            + f"{len(indexed.bad)} bad"
         )
+        if args.json:
+            print_json(
+                {**counts, "bad": [{"key": key, "reason": reason} for key, reason in indexed.bad]}
+            )
+
         bad_count += len(indexed.bad)
 
     return 1 if bad_count else 0

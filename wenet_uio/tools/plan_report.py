@@ -14,10 +14,9 @@ Exit status: 1 if an utterance is lost or planned twice, which would be a bug; 0
 """
 
 import argparse
-import json
 import sys
 
-from wenet_uio.cli import command_parser
+from wenet_uio.cli import add_json, command_parser, print_json
 from wenet_uio.config import load_config
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.passes import Passes
@@ -25,6 +24,7 @@ from wenet_uio.dataset.open import open_for
 from wenet_uio.diagnose.plan_page import PlanFiles
 from wenet_uio.diagnose.plan_plots import check_plot_path
 from wenet_uio.diagnose.plan_report import PlanReport, report_plan
+from wenet_uio.messages import note
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -51,21 +51,19 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--plot", metavar="FILE", help="write plots: FILE.png; FILE.html is the page of --html"
     )
-    parser.add_argument(
-        "--json", action="store_true", help="print the report as one JSON object on the last line"
-    )
+    add_json(parser, "the report as one JSON object")
 
     return parser
 
 
 def print_report(report: PlanReport, corpus: Corpus, *, as_json: bool) -> None:
     """Print the report, and to standard error the samples that could not be indexed."""
-    print(*report.lines(), sep="\n", file=sys.stderr if as_json else None)
+    (note if as_json else print)("\n".join(report.lines()))
     for key, reason in corpus.bad:
         print(f"bad: {key}: {reason}", file=sys.stderr)
 
     if as_json:
-        print(json.dumps(report.as_dict()))
+        print_json(report.as_dict())
 
 
 def main() -> int:

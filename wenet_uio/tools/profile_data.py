@@ -8,18 +8,16 @@ training does the same work: N workers are N times as fast if there are enough c
 is fast enough.
 """
 
-import json
-import sys
-
 import torch
 
-from wenet_uio.cli import command_parser
+from wenet_uio.cli import add_json, command_parser, print_json
 from wenet_uio.config import load_config
 from wenet_uio.config.command_line import add_override_option
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.diagnose.profile import profile
+from wenet_uio.messages import note
 from wenet_uio.text.tokenizer import build_tokenizer
 
 
@@ -59,9 +57,7 @@ def main() -> None:
         help="audio seconds per second that a rank trains; prints how many workers the rank needs",
     )
     parser.add_argument("--seed", type=int, default=777, help="seed of training")
-    parser.add_argument(
-        "--json", action="store_true", help="print the profile as one JSON object on the last line"
-    )
+    add_json(parser, "the profile as one JSON object")
     args = parser.parse_args()
     if args.batches < 1:
         raise ValueError(f"--batches must be 1 or more, found {args.batches}")
@@ -88,6 +84,6 @@ def main() -> None:
         )
 
     lines += [f"advice: {line}" for line in report["advice"]]
-    print(*lines, sep="\n", file=sys.stderr if args.json else None)
+    (note if args.json else print)("\n".join(lines))
     if args.json:
-        print(json.dumps(report))
+        print_json(report)

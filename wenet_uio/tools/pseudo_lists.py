@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from wenet_uio.cli import command_parser
+from wenet_uio.cli import add_loudness, command_parser
 from wenet_uio.convert.start import open_start
 from wenet_uio.files import written_aside
 from wenet_uio.prepare.pseudo_labels import DIGITS, Limits, Spelling
@@ -110,6 +110,7 @@ def parse_arguments() -> argparse.Namespace:
     for command in (teacher, labels):
         add_trust_code(command)
     for command in (teacher, unlabelled, labels, mixture):
+        add_loudness(command)
         command.add_argument("out", metavar="OUT", help="file or folder to write")
 
     return parser.parse_args()

@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from wenet_uio.dataset.plan.policies import ANY_TOKENS, DurationBucketPolicy
 from wenet_uio.dataset.plan.worst_shapes import Shape
+from wenet_uio.messages import hides_bar, note
 from wenet_uio.train.batch_size import LargestBatch, Trial, largest_batch
 
 
@@ -31,7 +32,7 @@ def largest_batches(
     titles = [f"up to {end / 1000:g} s" for end, _ in policy.ends] + ["longer"]
 
     for bucket in tqdm(
-        reversed(range(len(shapes))), total=len(shapes), unit="bucket", disable=None
+        reversed(range(len(shapes))), total=len(shapes), unit="bucket", disable=hides_bar()
     ):
         shape = shapes[bucket]
         if shape is None:
@@ -47,11 +48,11 @@ def largest_batches(
 
         batches[bucket] = largest
         start = largest.utterances  # a shorter bucket takes at least as many
-        tqdm.write(
-            f"{titles[bucket]}: {start} utterances of {shape.frames} frames and {shape.tokens} "
-            f"tokens, {largest.peak / 1e9:.2f} GB",
-            file=sys.stderr,
-        )
+        with tqdm.external_write_mode(sys.stderr):
+            note(
+                f"{titles[bucket]}: {start} utterances of {shape.frames} frames and {shape.tokens} "
+                f"tokens, {largest.peak / 1e9:.2f} GB"
+            )
 
     return batches
 

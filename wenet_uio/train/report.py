@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from wenet_uio.config.train import ENDLESS
 from wenet_uio.dataset.ledger import Account
+from wenet_uio.messages import is_quiet
 from wenet_uio.train.observation import Observation
 from wenet_uio.train.pictures import pictures
 from wenet_uio.train.tracker_entry import Entry
@@ -117,7 +118,7 @@ class Reporter:
         self._step = step
         self._began = time.monotonic()
 
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and not is_quiet():
             self._bar = tqdm(
                 total=steps,
                 initial=done,

@@ -7,6 +7,7 @@ list has an index of its own (`shard_index`, `remote_index`).
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,7 +47,9 @@ from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.kept_files import places_of
 from wenet_uio.executor import Executor
+from wenet_uio.messages import hides_bar
 
+log = logging.getLogger(__name__)
 REMOTE_REQUESTS = 64
 """Requests to stores at the same time, while remote shards are indexed."""
 THREADS = Executor(min(16, 2 * (os.cpu_count() or 1)), "threads")
@@ -101,6 +104,7 @@ def index_of_file(file: LineFile, data_type: DataType, layout: Layout) -> ListIn
     if index is not None:
         return index
 
+    log.debug("%s: no index of this content yet; it is made", file.path)
     with file.locked():
         return _current_index(file, data_type, layout) or index_lines_of(
             file, data_type, layout=layout
@@ -172,7 +176,7 @@ def _shard_columns(lines: DataList, layout: Layout) -> tuple[Columns, list[Probl
 
     def rows() -> Iterator[Rows]:
         indexed = index_shards(shards, data_list, layout, is_remote=is_remote)
-        bar = tqdm(indexed, "index", len(shards), unit="shard", disable=None, leave=False)
+        bar = tqdm(indexed, "index", len(shards), unit="shard", disable=hides_bar(), leave=False)
         for shard, (shard_lengths, problems) in zip(shards, bar, strict=True):
             bad.extend(problems)
             if len(shard_lengths):

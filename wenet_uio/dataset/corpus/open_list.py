@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.indexing import index_of_file, open_list_file
 from wenet_uio.dataset.corpus.raw_corpus import RawCorpus
@@ -10,6 +12,8 @@ from wenet_uio.dataset.formats.data_list import DataType
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.dataset.storage import objects
+
+log = logging.getLogger(__name__)
 
 
 def open_list(data_list: str, data_type: DataType, layout: Layout = DEFAULT_LAYOUT) -> Corpus:
@@ -39,4 +43,5 @@ def open_list(data_list: str, data_type: DataType, layout: Layout = DEFAULT_LAYO
         reasons = "; ".join(f"{key}: {reason}" for key, reason in corpus.bad[:3])
         raise ListError(f"{data_list}: no usable utterance" + (f" ({reasons})" if reasons else ""))
 
+    log.debug("%s: %d utterances, and %d bad", data_list, corpus.num_samples, len(corpus.bad))
     return corpus

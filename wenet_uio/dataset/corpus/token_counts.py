@@ -16,6 +16,7 @@ from wenet_uio.dataset.corpus.index import Rows, Stored, Summary, rows_of_shards
 from wenet_uio.dataset.storage.kept_files import places_of, write_kept
 from wenet_uio.dataset.types import SampleRef, Utterance
 from wenet_uio.files import locked
+from wenet_uio.messages import hides_bar
 from wenet_uio.text.aggregate import UnknownLanguageError
 from wenet_uio.text.labels import AnyTokenizer
 
@@ -134,7 +135,9 @@ def _read_or_count(corpus: Corpus, tokenizer: AnyTokenizer, input_only: bool) ->
 
 
 def _count(corpus: Corpus, tokenizer: AnyTokenizer, input_only: bool) -> Iterator[int]:
-    with tqdm(None, "tokens", corpus.num_samples, unit="utt", disable=None, leave=False) as bar:
+    with tqdm(
+        None, "tokens", corpus.num_samples, unit="utt", disable=hides_bar(), leave=False
+    ) as bar:
         for shard, samples in enumerate(corpus.samples.tolist()):
             with corpus.at_hand(shard):
                 for row in range(samples):

@@ -85,9 +85,13 @@ def transfer(
         FileNotFoundError, PermissionError, StorageError: no such object, no access, another
             version, or no progress until the deadline.
     """
+    received = 0
     with closing(_chunks(uri, start, end, version, one_of_many)) as chunks:
         for chunk in chunks:
             write(chunk)
+            received += len(chunk)
+
+    log.debug("%s: %d bytes received", shown(uri), received)
 
 
 def _chunks(
