@@ -8,7 +8,7 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-SCRIPTS = ("path.sh", "requirements.txt", "requirements", "tools", "examples/custom")
+SCRIPTS = ("path.sh", "requirements.txt", "requirements", "tools", "examples")
 """What a recipe outside of a clone needs."""
 
 
@@ -31,7 +31,7 @@ class BuildWithRecipes(build_py):
 
     def scripts(self) -> list[Path]:
         """Return the files to copy, without results of a recipe."""
-        left_out = {"data", "exp", "__pycache__"}
+        left_out = {"data", "dict", "exp", "__pycache__"}
         files = [
             file
             for name in SCRIPTS

@@ -54,8 +54,8 @@ def lib(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ROOT / "wenet_uio", source / "wenet_uio", ignore=shutil.ignore_patterns("__pycache__")
     )
     without_results = shutil.ignore_patterns("__pycache__", "data", "exp")
-    for folder in ("tools", "requirements", "examples/custom"):
-        shutil.copytree(ROOT / folder, source / folder, ignore=without_results)
+    for folder in ("tools", "requirements", "examples"):
+        shutil.copytree(ROOT / folder, source / folder, ignore=without_results, symlinks=True)
     (source / "examples/custom/s0/data").mkdir()
     (source / "examples/custom/s0/data/list").write_text("a result")
     named = re.findall(r'file = \["(.+)"\]', PROJECT)
@@ -133,7 +133,13 @@ def test_the_built_package_has_the_scripts_of_recipes_which_can_be_executed(lib:
     for name in ("tools/make_lists.sh", "tools/check_data.py", "examples/custom/s0/run.sh"):
         assert os.access(home / name, os.X_OK)
         assert (home / name).read_bytes() == (ROOT / name).read_bytes()
-    for name in ("path.sh", "requirements.txt", "requirements/onnx.txt", "tools/recipe.sh"):
+    for name in (
+        "path.sh",
+        "requirements.txt",
+        "requirements/onnx.txt",
+        "tools/recipe.sh",
+        "examples/fsdd/s0/run.sh",
+    ):
         assert (home / name).is_file()
     assert not (home / "examples/custom/s0/data").exists()
 
@@ -193,6 +199,54 @@ def test_from_a_corpus_to_words_without_the_clone(
     assert f"{lib}/wenet_uio/__init__.py" in printed
     assert (recipe / "exp/own/final.pt").is_file()
     assert printed.endswith("\ntranscribe: 0\n")
+
+
+def test_recipes_of_public_corpora_are_copied_and_start_without_the_clone(
+    installed: dict[str, str], tmp_path: Path
+) -> None:
+    names = sorted({path.parts[-3] for path in ROOT.glob("examples/*/*/run.sh")})
+    folder = tmp_path / "my 语音"
+    folder.mkdir()
+    copies = "; ".join(f"wenet-uio recipe copy {name}" for name in names)
+    printed = done_in(folder, installed, f"set -e; {copies}")
+    assert printed.splitlines() == [f"bash examples/{name}/s0/run.sh" for name in names]
+
+    for name in names:
+        theirs, ours = folder / "examples" / name / "s0", ROOT / "examples" / name / "s0"
+        kept = {"conf", "local", "run.sh", "README.md", "requirements.txt", "sources.yaml"}
+        files = {str(path.relative_to(theirs)) for path in theirs.rglob("*") if path.is_file()}
+        assert files == {
+            str(path.relative_to(ours))
+            for path in ours.rglob("*")
+            if path.is_file() and path.relative_to(ours).parts[0] in kept and path.suffix != ".pyc"
+        }
+        assert not [path for path in theirs.rglob("*") if path.is_symlink()]
+        assert str(ROOT) not in (theirs / "run.sh").read_text(encoding="utf-8")
+        for file in files - {"run.sh"}:
+            assert (theirs / file).read_bytes() == (ours / file).read_bytes()
+
+    helped = done_in(
+        folder, installed, "for run in examples/*/s0/run.sh; do bash $run --help; done"
+    )
+    assert helped.count("--stop_stage") == len(names)
+    for name in ("fsdd", "hub5", "espeak"):
+        run = (f"bash examples/{name}/s0/run.sh --stage 99", folder, installed)
+        done = subprocess.run(
+            ["bash", "-c", run[0]], cwd=folder, env=installed, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+
+    again = subprocess.run(
+        ["bash", "-c", "wenet-uio recipe copy fsdd"],
+        cwd=folder,
+        env=installed,
+        capture_output=True,
+        text=True,
+    )
+    assert (again.returncode, again.stderr) == (
+        1,
+        "error: examples/fsdd/s0 exists already: remove it, or choose another name\n",
+    )
 
 
 def test_a_recipe_says_if_another_python_would_run_it(

@@ -23,6 +23,7 @@ class SubCommand:
 GROUPS = {
     "recipes": {
         "recipe new": SubCommand("tools.new_recipe", "write a recipe for a corpus of your own"),
+        "recipe copy": SubCommand("tools.copy_recipe", "copy the recipe of a public corpus"),
         "recipe home": SubCommand("tools.recipe_home", "print the folder of the recipes' scripts"),
         "completion": SubCommand("tools.completion", "print the completion of a shell"),
         "download": SubCommand("tools.download", "download a file, or an archive and unpack it"),

@@ -1,4 +1,6 @@
-"""Write the recipe of a new corpus: a copy of examples/custom/s0 with other defaults."""
+"""Write the recipe of a new corpus, which is a copy of examples/custom/s0 with other defaults, or
+copy the recipe of a public corpus.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ command -v wenet-uio >/dev/null ||
 
 
 def recipe_home() -> Path:
-    """Return the folder of path.sh, tools/ and examples/custom: the clone, or their copies in the
-    installed package, which setup.py makes.
+    """Return the folder of path.sh, tools/ and examples/: the clone, or their copies in the installed
+    package, which setup.py makes.
     """
     installed = PACKAGE / "recipes"
     return installed if installed.exists() else PACKAGE.parent
@@ -46,12 +48,7 @@ def write_recipe(template: Path, folder: Path, name: str, options: dict[str, str
             f"{name!r} is not a valid folder name: expected letters, digits, '_', '-', '.'"
         )
 
-    if folder.exists():
-        raise ValueError(f"{folder} exists already: remove it, or choose another name")
-
-    aside = folder.with_name(f".{folder.name}.new")
-    rmtree(aside, ignore_errors=True)
-    copytree(template, aside, ignore=ignore_patterns("data", "exp", "__pycache__"))
+    aside = _copied_aside(template, folder)
     script = aside / "run.sh"
     header = f"# {name}.  Results: README.md\n#\n#   bash run.sh\n#\n"
     text, count = re.subn(
@@ -64,16 +61,63 @@ def write_recipe(template: Path, folder: Path, name: str, options: dict[str, str
         text, count = re.subn(rf"(?m)^{option}=\S*", new_default, text)
         assert count == 1, option
 
-    # A recipe outside of the clone names the path.sh of the clone, or asks the installed package.
-    if is_installed():
-        text = text.replace(FROM_CLONE, FROM_PACKAGE)
-    elif not (folder.absolute().parents[2] / "path.sh").exists():
-        text = text.replace(FROM_CLONE, f". {shlex.quote(str(recipe_home() / 'path.sh'))}")
-
-    script.write_text(text, encoding="utf-8")
+    script.write_text(_with_home(text, folder), encoding="utf-8")
     configs = sorted(path.name for path in aside.glob("conf/*.yaml"))
     (aside / "README.md").write_text(_readme(name, options, configs), encoding="utf-8")
     aside.rename(folder)
+
+
+def public_recipes() -> dict[str, list[Path]]:
+    """Return {corpus: folders of its recipes} of all corpora that have recipes."""
+    recipes: dict[str, list[Path]] = {}
+    for script in sorted((recipe_home() / "examples").glob("*/*/run.sh")):
+        recipes.setdefault(script.parent.parent.name, []).append(script.parent)
+    return recipes
+
+
+def copy_recipe(name: str, examples: Path) -> list[Path]:
+    """Copy the recipes of a public corpus to examples/NAME; return their run.sh.
+
+    Raises:
+        ValueError: a folder exists, or there is no such recipe.
+    """
+    recipes = public_recipes()
+    if name not in recipes:
+        raise ValueError(f"{name}: no such recipe; expected one of {', '.join(recipes)}")
+
+    scripts = []
+    for template in recipes[name]:
+        folder = examples / name / template.name
+        aside = _copied_aside(template, folder)
+        script = aside / "run.sh"
+        text = script.read_text(encoding="utf-8")
+        script.write_text(_with_home(text, folder), encoding="utf-8")
+        aside.rename(folder)
+        scripts.append(folder / "run.sh")
+    return scripts
+
+
+def _copied_aside(template: Path, folder: Path) -> Path:
+    """Copy a recipe without its results to a folder beside `folder`, which must not exist."""
+    if folder.exists():
+        raise ValueError(f"{folder} exists already: remove it, or choose another name")
+
+    aside = folder.with_name(f".{folder.name}.new")
+    rmtree(aside, ignore_errors=True)
+    copytree(template, aside, ignore=ignore_patterns("data", "dict", "exp", "__pycache__"))
+    return aside
+
+
+def _with_home(script: str, folder: Path) -> str:
+    """Return a run.sh that finds path.sh: outside of the clone it names that of the clone, or asks
+    the installed package.
+    """
+    assert FROM_CLONE in script
+    if is_installed():
+        return script.replace(FROM_CLONE, FROM_PACKAGE)
+    if (folder.absolute().parents[2] / "path.sh").exists():
+        return script
+    return script.replace(FROM_CLONE, f". {shlex.quote(str(recipe_home() / 'path.sh'))}")
 
 
 def _readme(name: str, options: dict[str, str], configs: Sequence[str]) -> str:

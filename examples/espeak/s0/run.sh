@@ -133,7 +133,7 @@ fi
 # Six people that the model never heard: the 300 test recordings of the recipe fsdd. Nothing is trained on them.
 if [[ -n $people || $stage -eq 7 ]] && stage 7 "recognise people"; then
   [[ -n $people ]] || die "stage 7 needs --people FOLDER, which holds the recordings/ of the Free Spoken Digit Dataset"
-  ../../fsdd/s0/local/prepare_data.py "$(from_caller "$people")" data/people
+  "$WENET_UIO_ROOT/examples/fsdd/s0/local/prepare_data.py" "$(from_caller "$people")" data/people
   make_raw_list.py data/people/test/wav.scp data/people/test/text data/people/test/data.list
   with_options decode.sh --data_type raw --tests people/test --result_dir "$dir/people" --language en --char 0
 fi
