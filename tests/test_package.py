@@ -228,7 +228,7 @@ def test_recipes_of_public_corpora_are_copied_and_start_without_the_clone(
     helped = done_in(
         folder, installed, "for run in examples/*/s0/run.sh; do bash $run --help; done"
     )
-    assert helped.count("--stop_stage") == len(names)
+    assert helped.count("\n  --stop_stage ") == len(names)
     for name in ("fsdd", "hub5", "espeak"):
         run = (f"bash examples/{name}/s0/run.sh --stage 99", folder, installed)
         done = subprocess.run(
