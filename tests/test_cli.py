@@ -106,6 +106,17 @@ def test_ctrl_c_while_a_command_imports_its_libraries_prints_nothing(command, tm
     assert done.stdout == done.stderr == b""
 
 
+@pytest.mark.parametrize("closed", [(), (0,), (1,), (2,), (0, 1, 2)])
+@pytest.mark.parametrize(("arguments", "status"), [("--version", 0), ("nonsense", 2)])
+def test_a_command_runs_with_closed_streams(closed, arguments, status):
+    command = f"'{sys.executable}' -m wenet_uio {arguments} {' '.join(f'{fd}>&-' for fd in closed)}"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == status
+    assert (done.stdout == "") == (1 in closed or status == 2)
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
 def test_an_error_while_a_command_imports_its_libraries_has_a_stack_trace(tmp_path):
     script = "import wenet_uio.cli\nraise RuntimeError('odd')"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)

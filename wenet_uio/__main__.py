@@ -33,8 +33,13 @@ def main() -> None:
     if is_help and (words_of_name == 2 or name in ("", "-h", "--help")):
         run(lambda: print(usage(), flush=True) or (0 if arguments else 2))
 
+    run(lambda: refuse(name))
+
+
+def refuse(name: str) -> int:
+    """Report an unknown sub-command; returns the exit status."""
     print(f"error: wenet-uio {name}: unknown command; {hint_for(name)}", file=sys.stderr)
-    sys.exit(2)
+    return 2
 
 
 def hint_for(wrong: str) -> str:

@@ -58,6 +58,7 @@ def run(main: Callable[[], int | None], *, prints_data: bool = False) -> None:
         prints_data: standard output has texts of utterances, which are printed unchanged, unless
             a terminal would obey characters of them.
     """
+    _open_closed_streams()
     sys.stderr = cast(TextIO, ShownStream(sys.stderr))
     if not prints_data:
         sys.stdout = cast(TextIO, ShownStream(sys.stdout))
@@ -77,6 +78,13 @@ def run(main: Callable[[], int | None], *, prints_data: bool = False) -> None:
         status = 130
 
     sys.exit(status or 0)
+
+
+def _open_closed_streams() -> None:
+    """Give a stream that the caller has closed, as `>&-` does, a place where nothing is kept."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open until the end
 
 
 def _described(error: Exception) -> str:
