@@ -2,6 +2,15 @@
 # Sourced by every recipe: sets WENET_UIO_ROOT to the folder of this file, puts tools/ on PATH and the package on
 # PYTHONPATH, and prepares the Python environment.
 
+if [ -z "${BASH_VERSION:-}" ]; then
+  echo "error: path.sh needs bash; start bash, then source it again" >&2
+  return 1
+fi
+if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 404)); then
+  echo "error: bash $BASH_VERSION is too old; the recipes need 4.4 or newer" >&2
+  return 1
+fi
+
 WENET_UIO_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")" >/dev/null && pwd)
 if [[ $WENET_UIO_ROOT == *:* ]]; then
   echo "error: $WENET_UIO_ROOT: a folder of PATH cannot have ':' in its name; rename or move it" >&2

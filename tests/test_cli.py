@@ -106,6 +106,19 @@ def test_ctrl_c_while_a_command_imports_its_libraries_prints_nothing(command, tm
     assert done.stdout == done.stderr == b""
 
 
+def test_ctrl_c_ends_a_command_whose_library_swallows_the_interrupt(tmp_path):
+    (tmp_path / "torch.py").write_text(
+        "import os, signal, time\n"
+        "try:\n    os.kill(os.getpid(), signal.SIGINT)\n    time.sleep(5)\n"
+        "except BaseException:\n    print('swallowed', flush=True)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    command = [sys.executable, "-m", "wenet_uio", "check", "--help"]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True)
+    assert done.returncode == -signal.SIGINT
+    assert done.stdout == done.stderr == b""
+
+
 @pytest.mark.parametrize("closed", [(), (0,), (1,), (2,), (0, 1, 2)])
 @pytest.mark.parametrize(("arguments", "status"), [("--version", 0), ("nonsense", 2)])
 def test_a_command_runs_with_closed_streams(closed, arguments, status):

@@ -6,6 +6,7 @@ wenet-uio transcribe --model exp/conformer talk.mp3
 
 from __future__ import annotations
 
+import signal
 import sys
 from difflib import get_close_matches
 from importlib import import_module
@@ -22,6 +23,7 @@ def main() -> None:
     name = " ".join(arguments[:words_of_name])
 
     if name in COMMANDS:
+        _end_at_ctrl_c()
         sys.argv = [f"wenet-uio {name}", *arguments[words_of_name:]]
         command = COMMANDS[name]
         run(import_module(f"wenet_uio.{command.module}").main, prints_data=command.prints_data)
@@ -34,6 +36,14 @@ def main() -> None:
         run(lambda: print(usage(), flush=True) or (0 if arguments else 2))
 
     run(lambda: refuse(name))
+
+
+def _end_at_ctrl_c() -> None:
+    """Let Ctrl-C end the process while the command imports its libraries, some of which go on after a
+    KeyboardInterrupt; `run` undoes this.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def refuse(name: str) -> int:

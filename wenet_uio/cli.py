@@ -15,6 +15,7 @@ import logging
 import os
 import re
 import shlex
+import signal
 import sys
 import textwrap
 from collections.abc import Callable
@@ -59,11 +60,16 @@ def run(main: Callable[[], int | None], *, prints_data: bool = False) -> None:
             a terminal would obey characters of them.
     """
     _open_closed_streams()
+    # It warns where no cache of its fonts can be written, such as without a home.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     sys.stderr = cast(TextIO, ShownStream(sys.stderr))
     if not prints_data:
         sys.stdout = cast(TextIO, ShownStream(sys.stdout))
     elif sys.stdout.isatty():
         sys.stdout = cast(TextIO, PrintableStream(sys.stdout))
+
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     try:
         status = main()

@@ -279,3 +279,25 @@ def test_help_of_a_recipe_installs_nothing(root):
     assert (status, errors) == (0, "")
     assert output.startswith("A recipe.")
     assert not (root / ".venv").exists()
+
+
+@pytest.mark.parametrize("shell", ["dash", "zsh"])
+def test_another_shell_than_bash_is_refused_in_one_line(shell):
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    done = subprocess.run(
+        [shell, "-c", ". ./path.sh || exit 3"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) in ((3, ""), (1, ""))  # dash ends at once
+    assert done.stderr == "error: path.sh needs bash; start bash, then source it again\n"
+
+
+@pytest.mark.parametrize(
+    ("version", "is_old"), [((3, 2), 1), ((4, 3), 1), ((4, 4), 0), ((5, 0), 0), ((10, 1), 0)]
+)
+def test_an_old_bash_is_refused_in_one_line(version, is_old):
+    head = (ROOT / "path.sh").read_text(encoding="utf-8").split("\nWENET_UIO_ROOT=")[0]
+    program = f"guard() {{ {head.replace('BASH_VERSINFO', 'found')}\n}}; found=({version[0]} {version[1]}); guard"
+    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True)
+    assert done.returncode == is_old
+    assert len(done.stderr.splitlines()) == is_old

@@ -15,7 +15,8 @@ FROM_CLONE = ". ../../../path.sh"
 FROM_PACKAGE = """\
 command -v wenet-uio >/dev/null ||
   { echo "error: wenet-uio is not on PATH; activate the environment that has it" >&2; exit 1; }
-. "$(wenet-uio recipe home)/path.sh\""""
+home=$(wenet-uio recipe home) || { echo "error: wenet-uio recipe home fails; see above" >&2; exit 1; }
+. "$home/path.sh\""""
 """How run.sh finds the scripts of the recipes, in a clone and outside."""
 
 
