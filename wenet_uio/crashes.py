@@ -57,7 +57,7 @@ def described(exitcode: int) -> str:
 
 
 def rehearse(call: Callable[[], object]) -> str | None:
-    """In a careful process, make a call in a forked process first; in other processes do nothing.
+    """Make a call in a forked process first, if this process is careful; do nothing in others.
 
     Exceptions of the call are ignored: the caller makes the call again and gets them.
 

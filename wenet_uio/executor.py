@@ -220,6 +220,7 @@ class _CrashProofPool:
         self._started = self._pool._processes
 
     def _submit_again(self) -> None:
+        """Start new workers for the jobs without a result, careful ones after a crash."""
         self.end()
         exitcodes = [process.exitcode for process in self._started.values()]
         crash = next((exitcode for exitcode in exitcodes if has_crashed(exitcode)), None)
@@ -331,6 +332,7 @@ def _in_folder(folder: Path, function: Callable) -> Callable:
     """
 
     def run_job(job: Any, *, is_careful: bool) -> Any:
+        """Run a job in the folder of the command, on any machine of the cluster."""
         if is_careful:
             be_careful()
 

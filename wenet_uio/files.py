@@ -87,7 +87,11 @@ def is_temporary(path: Path) -> bool:
 
 
 def _has_name(path: Path, pattern: str, written: str | None = None) -> bool:
-    """Tell whether a hidden path has a name by a pattern, for what is `written`; None is anything."""
+    """Tell whether the name of a path is one that `pattern` gives to temporary files or folders.
+
+    Args:
+        written: name of the file or folder that the temporary one replaces; None: any name.
+    """
     name = ".+" if written is None else re.escape(written)
     return re.fullmatch(pattern.format(name=name), path.name) is not None
 

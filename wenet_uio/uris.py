@@ -105,8 +105,8 @@ def published(text: str) -> str:
         return shown(text)
 
     path = PurePath(text.removeprefix("file://"))
-    of_machine = path.parts[:1] == ("~",) or (path.is_absolute() and len(path.parts) > 2)
-    return path.name if of_machine else text
+    is_on_this_machine = path.parts[:1] == ("~",) or (path.is_absolute() and len(path.parts) > 2)
+    return path.name if is_on_this_machine else text
 
 
 def is_shown_form(uri: str) -> bool:

@@ -40,7 +40,7 @@ def test_the_frames_of_ctc_are_those_of_an_utterance_alone(
     for utterance in (1, 3, 6, 10, 25, 40):
         feats, lengths = padded_batch(make_features(model, [utterance]), 0)
         _, expected = model.encoder(*model.inputs(feats, lengths))
-        assert frames.of_length[int(lengths[0])] == int(expected[0])
+        assert frames.by_num_feats[int(lengths[0])] == int(expected[0])
 
 
 def test_a_model_without_a_loss_of_ctc_has_no_limit(

@@ -132,7 +132,7 @@ class InPlaceOfTrained:
         return self
 
     def eval(self) -> Self:
-        """Exported models are always in evaluation mode."""
+        """Do nothing: exported models are always in evaluation mode."""
         return self
 
 

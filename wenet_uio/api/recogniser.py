@@ -286,20 +286,20 @@ class SpeechRecogniser:
 
         device = self._device if options.device is None else device_of(options.device)
 
-        known = {field.name for field in fields(DecodeOptions)}
-        if unknown := set(options.decoding) - known:
+        known_names = {field.name for field in fields(DecodeOptions)}
+        if unknown := set(options.decoding) - known_names:
             raise ValueError(
-                f"decoding: unknown {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}"
+                f"decoding: unknown {', '.join(sorted(unknown))}; known: {', '.join(sorted(known_names))}"
             )
 
         named = values_of(RequestOptions, options)
         decoding = {**named, **options.decoding, "token_times": True, "nbest": 1}
 
-        of_scorers = values_of(ScorerOptions, options)
-        of_scorers["hot_words"] = tuple(options.hot_words)  # hashable
+        scorer_values = values_of(ScorerOptions, options)
+        scorer_values["hot_words"] = tuple(options.hot_words)  # hashable
         names = ("hot_words", "language_model")
         scorers = self._build_scorers(
-            ScorerOptions(**of_scorers), (mode,), self.recogniser.tokenizer, device, names=names
+            ScorerOptions(**scorer_values), (mode,), self.recogniser.tokenizer, device, names=names
         )
 
         return Search([mode], self._with_dtype(DecodeOptions(**decoding), device), scorers)

@@ -187,7 +187,7 @@ class ArrayDecoder:
         return _sane(excerpt.joined([segment]))
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
 
 class WavDecoder:
@@ -229,7 +229,7 @@ class WavDecoder:
         return excerpt.of(samples.reshape(-1, self._channels))
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
 
 class Known(NamedTuple):

@@ -93,33 +93,41 @@ def ends_as_stated(info: StreamInfo, size: int, tail: bytes) -> bool:
 def _frame_number(tail: bytes, offset: int) -> int | None:
     """Return the number of the frame whose header is at `offset`; None if no header is there."""
     header = tail[offset : offset + 16]
-    if len(header) < 16 or header[2] >> 4 == 0 or header[2] & 15 == 15 or header[3] & 1:
+    if len(header) < 16:
+        return None
+
+    # Codes of the block size and of the rate, of which one value each is reserved; the last bit of
+    # the next byte is 0.
+    size_code, rate_code = header[2] >> 4, header[2] & 15
+    if size_code == 0 or rate_code == 15 or header[3] & 1:
         return None
 
     coded = _coded_number(header[4:])
     if coded is None:
         return None
 
-    number, length = coded
-    size_code, rate_code = header[2] >> 4, header[2] & 15
-    length += {6: 1, 7: 2}.get(size_code, 0) + {12: 1, 13: 2, 14: 2}.get(rate_code, 0)
-    end = 4 + length
+    # Some codes say that the number follows, in one byte or two. A checksum ends the header.
+    number, number_bytes = coded
+    size_bytes = {6: 1, 7: 2}.get(size_code, 0)
+    rate_bytes = {12: 1, 13: 2, 14: 2}.get(rate_code, 0)
+    end = 4 + number_bytes + size_bytes + rate_bytes
     return number if _crc8(header[:end]) == header[end] else None
 
 
 def _coded_number(data: bytes) -> tuple[int, int] | None:
-    """Return a number that is coded like a character of UTF-8, and its bytes."""
+    """Return a number that is coded like a character of UTF-8, and how many bytes it has."""
     first = data[0]
     if first < 0x80:
         return first, 1
 
+    # As many bits of the first byte are set as the number has bytes.
     length = next((bit for bit in range(8) if not first & (0x80 >> bit)), 8)
-    more = data[1:length]
-    if not 2 <= length <= 7 or any(byte >> 6 != 2 for byte in more):
+    following = data[1:length]
+    if not 2 <= length <= 7 or any(byte >> 6 != 2 for byte in following):
         return None
 
     number = first & ((1 << (7 - length)) - 1)
-    for byte in more:
+    for byte in following:
         number = number << 6 | byte & 0x3F
     return number, length
 

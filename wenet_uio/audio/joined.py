@@ -206,14 +206,14 @@ def open_ogg(encoded: Encoded, size: int) -> JoinableDecoder:
 
 def open_flac(encoded: Encoded, size: int, head: bytes) -> JoinableDecoder:
     """Return a decoder of a FLAC that begins with `head`."""
-    stated = None
+    stated_info = None
     info = flac.stream_info(head)
     if info is not None and info.num_samples:
         tail = bytes_between(encoded, max(0, size - (2 * info.largest_frame or flac.TAIL)), size)
         if flac.ends_as_stated(info, size, tail):
-            stated = AudioInfo(info.num_samples, info.sample_rate, info.channels)
+            stated_info = AudioInfo(info.num_samples, info.sample_rate, info.channels)
 
-    return JoinableDecoder(encoded, size, FLAC, stated)
+    return JoinableDecoder(encoded, size, FLAC, stated_info)
 
 
 def _of_mp3(part: mpeg.Part) -> Known:

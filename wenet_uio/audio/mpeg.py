@@ -165,16 +165,17 @@ def parts_of(data: bytes) -> list[Part]:
     parts: list[Part] = []
     start = end = frames = num_samples = 0
     stated: int | None = None  # frames that the header of the part states
-    sizes: set[int] = set()
+    frame_sizes: set[int] = set()
 
     def close() -> None:
+        """Add the part that ends here, if it has frames."""
         if frames:
             if stated is not None and frames < stated - SLACK:
                 raise AudioError(
                     f"cut short: its header claims {stated} frames, the file has {frames}"
                 )
             # Padding makes a frame one byte longer.
-            is_constant = max(sizes) - min(sizes) <= 1
+            is_constant = max(frame_sizes) - min(frame_sizes) <= 1
             parts.append(Part(start, end, frames, stated is not None, num_samples, is_constant))
 
     for offset, frame in _frames(data):
@@ -185,13 +186,14 @@ def parts_of(data: bytes) -> list[Part]:
             stated = info.frames if info is not None else None
             # A header without a number of frames is left out, like one of Fraunhofer.
             is_useless = info is not None and not stated
-            start, frames, num_samples = offset + frame.size * is_useless, 0, 0
-            sizes = set()
+            left_out = frame.size * is_useless  # bytes
+            start, frames, num_samples = offset + left_out, 0, 0
+            frame_sizes = set()
 
         if info is None:
             frames += 1
             num_samples += frame.samples
-            sizes.add(frame.size)
+            frame_sizes.add(frame.size)
         end = offset + frame.size
 
     close()

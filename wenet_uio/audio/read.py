@@ -120,6 +120,7 @@ def decodes(
 
     @wraps(function)
     def decode(source: SourceT, *args: Options.args, **options: Options.kwargs) -> Result:
+        """Call `function`, first in a process of its own if this process is careful."""
         crash = rehearse(partial(function, source, *args, **options))
         if crash:
             raise AudioError(
@@ -218,7 +219,7 @@ def read_signal(
     *,
     keep_int16: bool = False,
 ) -> tuple[np.ndarray, int]:
-    """Decode a segment of one channel, of the mean of all channels, or of all channels.
+    """Decode a segment: one channel, the mean of all channels, or all channels.
 
     Args:
         start: seconds.
@@ -529,27 +530,29 @@ def _plain_wav(encoded: Encoded, head: bytes, size: int) -> WavDecoder | None:
     if head[:4] != b"RIFF" or head[8:12] != b"WAVE":
         return None
 
+    # A chunk of RIFF is a name of 4 bytes, the number of its bytes, and these bytes.
     channels = rate = 0
-    offset = 12  # of the first chunk
+    offset = 12  # the first chunk begins behind `RIFF`, the size of the file, and `WAVE`
     while offset + 8 <= len(head):
-        name, length = struct.unpack_from("<4sI", head, offset)
+        name, chunk_bytes = struct.unpack_from("<4sI", head, offset)
         offset += 8
         if name == b"data":
-            present = min(length, size - offset)
-            if not channels or not present:
+            present_bytes = min(chunk_bytes, size - offset)
+            if not channels or not present_bytes:
                 return None
 
-            decoder = WavDecoder(encoded, rate, channels, offset, present)
-            decoder.is_whole = is_whole(claim(length, size, offset))
+            decoder = WavDecoder(encoded, rate, channels, offset, present_bytes)
+            decoder.is_whole = is_whole(claim(chunk_bytes, size, offset))
             return decoder
 
         if name == b"fmt " and offset + 16 <= len(head):
-            # Bytes a second (not needed), and bytes of a sample of all channels
-            encoding, channels, rate, _, frame, bits = struct.unpack_from("<HHIIHH", head, offset)
-            is_pcm = (encoding, frame, bits) == (WAVE_FORMAT_PCM, 2 * channels, 16)
+            encoding, channels, rate, _bytes_per_second, frame_bytes, bits = struct.unpack_from(
+                "<HHIIHH", head, offset
+            )
+            is_pcm = (encoding, frame_bytes, bits) == (WAVE_FORMAT_PCM, 2 * channels, 16)
             if not is_pcm or channels > MOST_CHANNELS:
                 return None
 
-        offset += length + length % 2  # chunks begin at even bytes
+        offset += chunk_bytes + chunk_bytes % 2  # chunks begin at even bytes
 
     return None

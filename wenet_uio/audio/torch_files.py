@@ -192,9 +192,13 @@ def _tensor(
 
 
 def _check_layout(
-    stored: int, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
+    num_stored: int, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
 ) -> None:
     """Compare what a tensor claims with the number of stored values.
+
+    Args:
+        offset: of the first value, in values.
+        strides: values from one index to the next, of each dimension.
 
     Raises:
         AudioError: a number is negative, shape and strides differ in length, a few stored values
@@ -203,10 +207,12 @@ def _check_layout(
     if min((offset, *shape, *strides)) < 0 or len(shape) != len(strides):
         raise AudioError(f"claims the shape {shape} with the strides {strides}")
 
-    count = math.prod(shape)
+    num_claimed = math.prod(shape)
     last = offset + sum((length - 1) * step for length, step in zip(shape, strides, strict=True))
-    if count > stored or last >= stored:
-        raise AudioError(f"claims {count} values and stores {stored}; store tensor.contiguous()")
+    if num_claimed > num_stored or last >= num_stored:
+        raise AudioError(
+            f"claims {num_claimed} values and stores {num_stored}; store tensor.contiguous()"
+        )
 
 
 def _widened(values: np.ndarray, storage_class: str) -> np.ndarray:

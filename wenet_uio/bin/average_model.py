@@ -30,6 +30,7 @@ from wenet_uio.train.baseline import BEFORE
 
 
 def _parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument("--dst_model", required=True, help="output file")
     parser.add_argument(
@@ -99,6 +100,7 @@ def main() -> None:
 
 
 def _take_running(arguments: argparse.Namespace) -> None:
+    """Write the running average of the newest epochs."""
     last = newest_running(arguments.src_path, arguments.min_epoch, arguments.max_epoch)
     num = arguments.num or usual_range(arguments.src_path, last)
     save_average(
@@ -116,6 +118,7 @@ def _take_running(arguments: argparse.Namespace) -> None:
 
 
 def _average_epochs(arguments: argparse.Namespace) -> None:
+    """Write the mean of the weights of several epochs."""
     num = arguments.num or EPOCHS
     epochs = choose_epochs(
         arguments.src_path,

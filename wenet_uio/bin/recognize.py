@@ -142,7 +142,7 @@ def main() -> None:
 
     start = time.perf_counter()
     recognition = recognize_in_processes(args, options, test_set)
-    taken = time.perf_counter() - start
+    seconds = time.perf_counter() - start
     recognition.skipped.extend(Skipped(key, "not indexed", reason) for key, reason in corpus.bad)
     write_recognition(recognition, keys_of(corpus), args.result_dir)
 
@@ -152,9 +152,9 @@ def main() -> None:
             file.write(text)
 
     decoded = corpus.num_samples + len(corpus.bad) - len(recognition.skipped)
-    speed = recognition.seconds / taken
+    speed = recognition.seconds / seconds
     print(
-        f"{decoded} utterances, {recognition.seconds:.0f} s of audio in {taken:.1f} s ({speed:.0f} "
+        f"{decoded} utterances, {recognition.seconds:.0f} s of audio in {seconds:.1f} s ({speed:.0f} "
         "x real time)"
     )
 

@@ -66,6 +66,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def _add_network_options(group: argparse._ArgumentGroup) -> None:
+    """Add the options of address, TLS and access."""
     group.add_argument("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0: all")
     group.add_argument("--port", type=int, default=10086, help="0: any free port")
     group.add_argument(
@@ -89,6 +90,7 @@ def _add_network_options(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_stream_options(group: argparse._ArgumentGroup) -> None:
+    """Add the options of streams."""
     group.add_argument(
         "--chunk_size",
         type=int,

@@ -157,7 +157,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def _add_machine_options(parser: argparse.ArgumentParser) -> None:
-    """Options that do not belong to the model: devices, ranks, data workers and the seed."""
+    """Add the options that do not belong to the model: devices, ranks, data workers and the seed."""
     parser.add_argument(
         "--device", default="auto", help="auto (a GPU for each rank if there are any), cpu, cuda"
     )

@@ -168,17 +168,17 @@ def with_progress(found: Iterable[Found], inputs: Sequence[Input]) -> Iterator[F
             yield from found
             return
 
-        shown = -1
+        shown_number = -1
         for number, segment in found:
             if isinstance(segment, Exception):
                 yield number, segment
                 continue
 
-            if number != shown:
+            if number != shown_number:
                 info = audio_info(inputs[number].open())
                 bar.set_description(inputs[number].name, refresh=False)
                 bar.reset(total=round(info.num_samples / info.sample_rate))
-                shown = number
+                shown_number = number
 
             bar.update(round(segment.end) - bar.n)
             yield number, segment

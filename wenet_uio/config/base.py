@@ -111,15 +111,17 @@ def _is_item(values: Any, part: Any) -> bool:
 def _best(problems: list[ErrorDetails]) -> list[ErrorDetails]:
     """Return the problems that are deepest in the value; those of one path as one."""
     depth = max(len(problem["loc"]) for problem in problems)
-    of_path: dict[tuple[Any, ...], list[ErrorDetails]] = {}
+    problems_by_path: dict[tuple[Any, ...], list[ErrorDetails]] = {}
     for problem in problems:
         if len(problem["loc"]) == depth:
-            of_path.setdefault(problem["loc"], []).append(problem)
+            problems_by_path.setdefault(problem["loc"], []).append(problem)
 
-    return [
-        {**same[0], "msg": " or ".join(dict.fromkeys(each["msg"] for each in same))}
-        for same in of_path.values()
-    ]
+    joined: list[ErrorDetails] = []
+    for problems_of_path in problems_by_path.values():
+        messages = dict.fromkeys(problem["msg"] for problem in problems_of_path)
+        joined.append({**problems_of_path[0], "msg": " or ".join(messages)})
+
+    return joined
 
 
 def _in_our_words(message: str) -> str:
@@ -130,22 +132,20 @@ def _in_our_words(message: str) -> str:
 
 
 def _describe(section: type[Section], problem: ErrorDetails) -> str:
+    """Return the line of an error message for a problem that pydantic found in `section`."""
     path = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        key = str(problem["loc"][-1])
-        sections = _sections_at(section, problem["loc"][:-1])
-        if key in section.model_fields and section not in sections:
+        *path_of_parent, key = problem["loc"]
+        parents = _sections_at(section, tuple(path_of_parent))
+        if str(key) in section.model_fields and section not in parents:
             return f"{path}: unknown key; it belongs to the top level"
-        return f"{path}: unknown key; {_hint(key, sections)}"
+        return f"{path}: unknown key; {_hint(str(key), parents)}"
     if problem["type"] == "missing":
         return f"{path}: required key is missing"
 
-    ending = (
-        f", found {reprlib.repr(problem['input'])}"
-        if not isinstance(problem["input"], dict)
-        else ""
-    )
-    message = _in_our_words(problem["msg"]) + ending
+    message = _in_our_words(problem["msg"])
+    if not isinstance(problem["input"], dict):
+        message += f", found {reprlib.repr(problem['input'])}"
     if problem["type"] == "literal_error":
         values = re.findall("'([^']*)'", problem["msg"])
         nearest = difflib.get_close_matches(str(problem["input"]), values, n=1)

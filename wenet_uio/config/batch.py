@@ -70,6 +70,7 @@ class BatchConf(Section):
 
     @model_validator(mode="after")
     def _frame_buckets_fit(self) -> BatchConf:
+        """Raise ValueError if buckets of frames and their batch sizes do not fit each other."""
         boundaries, sizes = self.bucket_boundaries, self.bucket_batch_sizes
         if len(sizes) != len(boundaries) + 1:
             raise ValueError(
@@ -82,6 +83,7 @@ class BatchConf(Section):
 
     @model_validator(mode="after")
     def _duration_buckets_fit(self) -> BatchConf:
+        """Raise ValueError if bins of duration and their batch sizes do not fit each other."""
         bins, sizes = self.bucket_duration_bins, self.bucket_batch_size
         if (bins is None) != (sizes is None):
             raise ValueError("bucket_duration_bins and bucket_batch_size need one another")
@@ -93,6 +95,8 @@ class BatchConf(Section):
 
         ends = bins or ()
         if sizes is not None:
+            # One size more than ends is that of a last bin without an end; bins of (seconds,
+            # tokens) have no such bin.
             in_two_dimensions = bool(ends) and isinstance(ends[0], tuple)
             if len(sizes) - len(ends) not in (0, 0 if in_two_dimensions else 1):
                 raise ValueError(
@@ -105,11 +109,10 @@ class BatchConf(Section):
 
     @model_validator(mode="after")
     def _max_tps_fits(self) -> BatchConf:
-        durations = {
-            end[0] if isinstance(end, tuple) else end for end in self.bucket_duration_bins or ()
-        }
-        bins = len(self.bucket_duration_bins or ())
-        if self.max_tps is not None and len(self.max_tps) not in (len(durations), bins):
+        """Raise ValueError if `max_tps` has neither a number for each duration nor for each bin."""
+        ends = self.bucket_duration_bins or ()
+        durations = {end[0] if isinstance(end, tuple) else end for end in ends}
+        if self.max_tps is not None and len(self.max_tps) not in (len(durations), len(ends)):
             raise ValueError(
                 f"max_tps has {len(self.max_tps)} numbers for {len(durations)} durations of the "
                 "bins"

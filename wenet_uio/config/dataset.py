@@ -236,6 +236,7 @@ class DatasetConf(AugmentationKeys):
 
     @model_validator(mode="after")
     def _operators_have_features(self) -> DatasetConf:
+        """Raise ValueError if an operator needs features that only the accelerator computes."""
         if self.feature_device == "accelerator":
             for operator in self.operators:
                 if operator.after in ("features", "spec_aug", "spec_sub", "spec_trim"):

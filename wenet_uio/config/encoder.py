@@ -124,6 +124,7 @@ class EncoderConf(AttentionConf, ChunkConf, InputLayerConf, EncoderSection):
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> EncoderConf:
+        """Raise ValueError if the width is no multiple of the number of heads."""
         heads_divide(self.attention_heads, "output_size", self.output_size)
         if self.output_size % 2 and self.pos_enc_layer_type != "no_pos":
             raise ValueError(
@@ -146,6 +147,7 @@ class LimitedContextConf(EncoderConf):
 
     @model_validator(mode="after")
     def _context_is_possible(self) -> LimitedContextConf:
+        """Raise ValueError if `att_context_size` has no effect beside the other keys."""
         if self.att_context_size == (-1, -1):
             return self
 

@@ -145,7 +145,7 @@ class Family:
     def modes_of_recipes(self, conf: ModelKeys) -> list[str]:
         """Return the recipe_modes that a model with this `model_conf` is trained for.
 
-        A weight that is no key of the section is that of a part which every model of the family has.
+        If a weight is no key of the section, every model of the family has that part.
         """
         weights = {"attention_weight": conf.decoder_weight}
 

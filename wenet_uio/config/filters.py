@@ -55,6 +55,7 @@ class FilterConf(Section):
 
     @model_validator(mode="after")
     def _bounds_leave_room(self) -> FilterConf:
+        """Raise ValueError if a lower bound is above its upper bound."""
         for low, high in (
             ("min_length", "max_length"),
             ("token_min_length", "token_max_length"),

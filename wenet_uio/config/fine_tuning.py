@@ -56,12 +56,14 @@ def fine_tuned(recipe: Mapping[str, Any], model: Mapping[str, Any], where: str) 
     if "encoder" in recipe:
         _leave_out_model(recipe, where)
 
-    dataset, stated = (values.get("dataset_conf") or {} for values in (model, recipe))
-    inherited = (*FEATURES, *(name for name in LIMITS if name not in stated))
-    values = _picked(model, OF_MODEL) | {"dataset_conf": _picked(dataset, inherited)}
+    dataset_of_model = model.get("dataset_conf") or {}
+    dataset_of_recipe = recipe.get("dataset_conf") or {}
+    inherited = (*FEATURES, *(name for name in LIMITS if name not in dataset_of_recipe))
+    values = _picked(model, OF_MODEL) | {"dataset_conf": _picked(dataset_of_model, inherited)}
     name = values.get("model")
-    usual = family_of(name).fine_tuning if isinstance(name, str) and name in FAMILIES else {}
-    return merged(merged(deepcopy(values), dict(usual)), recipe)
+    family = family_of(name) if isinstance(name, str) and name in FAMILIES else None
+    defaults = {} if family is None else dict(family.fine_tuning)
+    return merged(merged(deepcopy(values), defaults), recipe)
 
 
 def _picked(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -85,25 +87,25 @@ def forget_units(values: dict[str, Any], model: Mapping[str, Any]) -> None:
 
     An override may state such a key for its own units; what equals the model's is the model's.
     """
-    conf, of_model = _tokenizer_conf(values), _tokenizer_conf(model)
+    conf, conf_of_model = _tokenizer_conf(values), _tokenizer_conf(model)
     if values.get("tokenizer") != model.get("tokenizer"):
-        forgotten = tuple(of_model)
-    elif _picked(conf, UNITS_FILES) != _picked(of_model, UNITS_FILES):
+        forgotten = tuple(conf_of_model)
+    elif _picked(conf, UNITS_FILES) != _picked(conf_of_model, UNITS_FILES):
         forgotten = ("special_tokens",)
     else:
         return
 
     _remove_equal(values, model, OF_UNITS)
     values["tokenizer_conf"] = dict(conf)
-    _remove_equal(values["tokenizer_conf"], of_model, forgotten)
+    _remove_equal(values["tokenizer_conf"], conf_of_model, forgotten)
 
 
 def refuse_units_file(values: Mapping[str, Any], model: Mapping[str, Any], where: str) -> None:
     """Raise a ConfigError if a units file is named for a tokenizer that has its own units."""
     path = _tokenizer_conf(values).get("symbol_table_path")
-    of_model = _tokenizer_conf(model).get("symbol_table_path")
+    path_of_model = _tokenizer_conf(model).get("symbol_table_path")
     kind = TOKENIZERS.get(str(values.get("tokenizer")))
-    if kind is not None and kind.own_units and path != of_model:
+    if kind is not None and kind.own_units and path != path_of_model:
         raise ConfigError(
             f"{where}: tokenizer_conf.symbol_table_path {path}: tokenizer {values['tokenizer']} of "
             "the model has its own units, which no units file changes; leave it out (--symbol_table, "

@@ -98,6 +98,7 @@ class MixtureConf(Section):
     @model_validator(mode="before")
     @classmethod
     def _names(cls, values: Any) -> Any:
+        """Accept a list of sources alone, and NeMo's name `input_cfg` for `sources`."""
         if isinstance(values, (list, tuple)):
             return {"sources": values}
 
@@ -114,6 +115,7 @@ class MixtureConf(Section):
 
     @model_validator(mode="after")
     def _weighted_alike(self) -> MixtureConf:
+        """Raise ValueError if weights or batches of sources do not fit the way of mixing."""
         _check_weights(self.sources)
         if self.per_batch in ("round_robin", "zip") and any(
             source.weight is not None for source in self.sources

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from wenet_uio.config.text import TOKENIZERS, LanguageTokenizerConf
 from wenet_uio.files import written_aside
@@ -47,21 +47,31 @@ def locate_files(values: dict[str, Any], yaml_path: Path, *, of_model: bool) -> 
     if of_model and values.get("tokenizer") != "aggregate":
         _name_units(values, yaml_path.parent)
 
-    for conf, key, where, usual in _names_in(values):
-        named = conf[key]
-        for place in _places(named, usual, yaml_path.parent, of_model):
+    for conf, key, where, usual_name in _names_in(values):
+        name = conf[key]
+        for place in _places(name, usual_name, yaml_path.parent, of_model):
             # A tokenizer of Hugging Face may be named by its folder
-            if place.is_file() or (place / usual).is_file():
-                if not _is_expected(place, named, yaml_path.parent):
-                    log.warning("%s: %s.%s %s: %s is taken", yaml_path, where, key, named, place)
+            if place.is_file() or (place / usual_name).is_file():
+                if not _is_expected(place, name, yaml_path.parent):
+                    log.warning("%s: %s.%s %s: %s is taken", yaml_path, where, key, name, place)
                 conf[key] = str(place)
                 break
 
 
-def _names_in(values: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, str, str]]:
-    """Yield each name of a file in a yaml: the section, its key, where the section is, and the
-    usual name of a copy.
-    """
+class _NamedFile(NamedTuple):
+    """A key of a yaml whose value is the name of a file."""
+
+    conf: dict[str, Any]
+    """The section, which may be changed in place."""
+    key: str
+    where: str
+    """Path of the section in the yaml."""
+    usual_name: str
+    """Name of a copy of the file."""
+
+
+def _names_in(values: dict[str, Any]) -> Iterator[_NamedFile]:
+    """Yield the keys of a yaml that name a file."""
     # (where, section, name of its tokenizer, beginning of the names of copies)
     sections = [
         (name, values.get(name), values.get("tokenizer"), "")
@@ -74,13 +84,12 @@ def _names_in(values: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, str
 
     for where, conf, tokenizer, prefix in sections:
         for section, key in NAMED_FILES:
-            if (
-                where.startswith(section)
-                and isinstance(conf, dict)
-                and isinstance(conf.get(key), str)
-                and conf[key]
-            ):
-                yield conf, key, where, prefix + _usual_name(tokenizer, section, key)
+            if not isinstance(conf, dict) or not where.startswith(section):
+                continue
+
+            if isinstance(conf.get(key), str) and conf[key]:
+                usual_name = prefix + _usual_name(tokenizer, section, key)
+                yield _NamedFile(conf, key, where, usual_name)
 
 
 def _languages(values: dict[str, Any]) -> dict[str, Any]:
@@ -106,17 +115,23 @@ def _usual_name(tokenizer: Any, section: str, key: str) -> str:
     return names.get(key, NAMED_FILES[section, key])
 
 
-def _places(named: str, usual: str, folder: Path, of_model: bool) -> Iterator[Path]:
-    as_it_is = Path(named)
-    yield folder / named
-    yield from ((above / named for above in folder.resolve().parents) if of_model else (as_it_is,))
+def _places(name: str, usual_name: str, folder: Path, of_model: bool) -> Iterator[Path]:
+    """Yield where a file may be that a yaml in `folder` names, the likeliest place first."""
+    as_it_is = Path(name)
+    yield folder / name
+    if of_model:
+        yield from (above / name for above in folder.resolve().parents)
+    else:
+        yield as_it_is
+
     yield folder / as_it_is.name
-    yield folder / usual
+    yield folder / usual_name
     yield as_it_is
 
 
-def _is_expected(place: Path, named: str, folder: Path) -> bool:
-    return place == folder / named or (Path(named).exists() and place.samefile(named))
+def _is_expected(place: Path, name: str, folder: Path) -> bool:
+    """Tell whether a place is that of the name, relative to the yaml or as it is."""
+    return place == folder / name or (Path(name).exists() and place.samefile(name))
 
 
 def copy_files(config: Config, folder: Path) -> Config:
@@ -198,7 +213,7 @@ def changed_files(config: Config, folder: Path) -> list[str]:
     """Return the files that the config names whose copies in the folder of a run have other
     contents.
     """
-    named = {
+    path_by_copy = {
         _usual_name(config.tokenizer, section, key): getattr(getattr(config, section), key)
         for section, key in NAMED_FILES
     }
@@ -206,11 +221,11 @@ def changed_files(config: Config, folder: Path) -> list[str]:
         for section, key in NAMED_FILES:
             if section == "tokenizer_conf":
                 name = f"{language}.{_usual_name(conf.tokenizer, section, key)}"
-                named[name] = getattr(conf, key)
+                path_by_copy[name] = getattr(conf, key)
 
     return [
         path
-        for name, path in named.items()
+        for name, path in path_by_copy.items()
         if path and Path(path).is_file() and (folder / name).is_file()
         if Path(path).read_bytes() != (folder / name).read_bytes()
     ]

@@ -45,6 +45,11 @@ def parse_overrides(texts: Iterable[str]) -> list[Override]:
 
 
 def _parsed(text: str) -> Override:
+    """Parse `key.subkey=value`, WeNet's `key.subkey value`, or `~key.subkey`, which removes a key.
+
+    Raises:
+        ConfigError: the text has another form.
+    """
     if text.strip().startswith("~"):
         return Override(text, _path(text.strip()[1:].partition("=")[0]), removes=True)
 

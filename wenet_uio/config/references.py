@@ -149,8 +149,8 @@ class _Resolver:
         """Return the path and the value of a key that a reference in the value at `path` names."""
         dots = len(name) - len(name.lstrip("."))
         steps = tuple((match[1] or match[2]).strip() for match in STEP.finditer(name[dots:]))
-        named = (*path[: max(0, len(path) - dots)], *steps) if dots else steps
-        for target in self.targets(named) if named else ():
+        named_path = (*path[: max(0, len(path) - dots)], *steps) if dots else steps
+        for target in self.targets(named_path) if named_path else ():
             try:
                 return target, self._value(target)
             except LookupError:

@@ -116,14 +116,14 @@ class SourceConf(Section):
         if not isinstance(values, dict):
             return values
 
-        values, known = _with_our_names(values), _defaults_of_all_types()
+        values, known_keys = _with_our_names(values), _defaults_of_all_types().keys()
         # An unknown key may be a misspelled required one; it is the problem then.
-        if values.keys() <= known.keys():
+        if values.keys() <= known_keys:
             cls._require_keys(values)
         cls._refuse_lost_keys(values)
 
-        others = known.keys() - cls.model_fields.keys()
-        return {name: value for name, value in values.items() if name not in others}
+        keys_of_other_types = known_keys - cls.model_fields.keys()
+        return {key: value for key, value in values.items() if key not in keys_of_other_types}
 
     @classmethod
     def _require_keys(cls, values: Mapping[str, Any]) -> None:
@@ -139,9 +139,9 @@ class SourceConf(Section):
         The train.yaml of an earlier version states the keys of all types, with their defaults;
         these are no problem.
         """
-        known = _defaults_of_all_types()
-        others = (known.keys() & values.keys()) - cls.model_fields.keys() - set(INHERITED)
-        lost = sorted(name for name in others if values[name] and values[name] != known[name])
+        defaults = _defaults_of_all_types()
+        foreign_keys = (defaults.keys() & values.keys()) - cls.model_fields.keys() - set(INHERITED)
+        lost = sorted(key for key in foreign_keys if values[key] and values[key] != defaults[key])
         if lost:
             raise ValueError(
                 f"a source of type {values['type']} has no {' and '.join(lost)}; "

@@ -64,6 +64,7 @@ class AdamWConf(AdamConf):
 
     @model_validator(mode="after")
     def _one_decay_each(self) -> AdamWConf:
+        """Raise ValueError if a list of weight decays has not one for each module and one more."""
         decays = self.weight_decay
         if isinstance(decays, tuple) and len(decays) != len(self.modules) + 1:
             raise ValueError(
@@ -142,6 +143,7 @@ class NoamHoldAnnealingConf(Section):
 
     @model_validator(mode="after")
     def _one_length_each(self) -> NoamHoldAnnealingConf:
+        """Raise ValueError if warm-up or hold has two lengths, or both are longer than the run."""
         for part in ("warmup", "hold"):
             if (
                 getattr(self, f"{part}_steps") is not None

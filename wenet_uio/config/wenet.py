@@ -126,16 +126,16 @@ def refuse_other_parts(
         ConfigError: one line with these parts. Their keys are not checked, because they are unknown
             too.
     """
-    others = [
+    keys_of_other_parts = [
         key
         for key, names in OTHER_PARTS.items()
         if isinstance(values.get(key), str) and values[key] in names
     ]
-    if others:
-        named = "; ".join(
-            f"{key}: {values[key]} (known: {', '.join(known[key])})" for key in others
+    if keys_of_other_parts:
+        descriptions = "; ".join(
+            f"{key}: {values[key]} (known: {', '.join(known[key])})" for key in keys_of_other_parts
         )
-        raise ConfigError(f"{where}: WeNet's parts that do not exist here: {named}")
+        raise ConfigError(f"{where}: WeNet's parts that do not exist here: {descriptions}")
 
 
 def from_wenet(values: dict[str, Any], where: str) -> dict[str, Any]:

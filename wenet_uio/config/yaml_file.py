@@ -128,13 +128,13 @@ def _given_twice(node: yaml.Node) -> str:
 
     Several merges (`<<`) in one mapping are no error, because all of them count.
     """
-    nodes, seen = [node], set()
+    nodes, visited = [node], set()
     while nodes:
         node = nodes.pop()
-        if id(node) in seen:  # an alias, maybe of a mapping that it is in
+        if id(node) in visited:  # an alias, maybe of a mapping that it is in
             continue
 
-        seen.add(id(node))
+        visited.add(id(node))
         if isinstance(node, yaml.SequenceNode):
             nodes.extend(node.value)
         elif isinstance(node, yaml.MappingNode):

@@ -34,9 +34,9 @@ class Converted:
     """Content of the train.yaml; paths of units and vocabulary are those of the source."""
     weights: Mapping[str, torch.Tensor]
     """Weights by our names. Those of parts that the source does not have are missing."""
-    new: tuple[str, ...] = ()
-    """Beginnings of the names of weights that the source does not have; they get the values of a
-    new model."""
+    untrained_prefixes: tuple[str, ...] = ()
+    """Beginnings of the names of weights that the source does not have; these weights get the
+    values of an untrained model."""
     notes: tuple[str, ...] = field(default=())
     """What a user should know, a line each."""
     files: Mapping[str, str] = field(default_factory=dict)
@@ -45,8 +45,10 @@ class Converted:
 
 
 def write_model(converted: Converted, folder: Path) -> int:
-    """Write train.yaml, final.pt and the files that the train.yaml names; returns the number of
-    weights.
+    """Write train.yaml, final.pt and the files that the train.yaml names.
+
+    Returns:
+        the number of weights of the model.
 
     Raises:
         OSError: a file cannot be read or written.
@@ -55,14 +57,15 @@ def write_model(converted: Converted, folder: Path) -> int:
     with TemporaryDirectory() as aside:
         values = _with_files(converted, Path(aside))
         config = parse_config(values, str(folder / TRAIN_CONFIG))
-        torch.manual_seed(0)
+        torch.manual_seed(0)  # untrained weights are the same in each conversion
         model = build_model(config)
         untrained = {
-            name: value
-            for name, value in model.state_dict().items()
-            if name.startswith(converted.new)
+            name: weight
+            for name, weight in model.state_dict().items()
+            if name.startswith(converted.untrained_prefixes)
         }
         fill(model, untrained | dict(converted.weights), "the converted weights")
+
         folder.mkdir(parents=True, exist_ok=True)
         save_config(copy_files(config, folder), folder / TRAIN_CONFIG)
 
@@ -73,7 +76,7 @@ def write_model(converted: Converted, folder: Path) -> int:
 
 
 def _with_files(converted: Converted, folder: Path) -> dict[str, Any]:
-    """Write the files of a model into `folder`; the content of the train.yaml with their paths."""
+    """Write the files of a model into `folder`; returns the content of train.yaml with their paths."""
     for name, content in converted.files.items():
         (folder / name).write_text(content, encoding="utf-8")
 
@@ -127,10 +130,10 @@ def renamed(
 
 
 def _numbered(table: Mapping[str, str], layers: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Return (their name, our name) of a table, with an entry with `{}` once for each layer."""
+    """Return (their name, our name) of a table; an entry with `{}` comes once for each layer."""
     pairs: list[tuple[str, str]] = []
     for theirs, ours in table.items():
-        counts = [count for start, count in layers.items() if theirs.startswith(start)]
+        counts = [count for prefix, count in layers.items() if theirs.startswith(prefix)]
         numbers = map(str, range(counts[0])) if "{}" in theirs and counts else [""]
         pairs += [(theirs.replace("{}", number), ours.replace("{}", number)) for number in numbers]
 

@@ -67,11 +67,11 @@ def read_folder_weights(folder: Path) -> dict[str, torch.Tensor]:
         index = folder / f"{name}.index.json"
         if index.is_file():
             weights: dict[str, torch.Tensor] = {}
-            part_of = _part_of_weights(index)
-            for part in sorted(set(part_of.values())):
+            part_by_weight = _part_of_weights(index)
+            for part in sorted(set(part_by_weight.values())):
                 weights |= _tensors(folder / part, read)
 
-            if missing := part_of.keys() - weights.keys():
+            if missing := part_by_weight.keys() - weights.keys():
                 raise ValueError(
                     f"{index}: its parts lack {min(missing)}; download the model again"
                 )

@@ -22,20 +22,20 @@ NO_CTC_PATH = "no_ctc_path"
 class CtcFrames:
     """Frames that the CTC layer of a model has for an utterance."""
 
-    of_length: np.ndarray
-    """(lengths,) int: frames of CTC for so many feature frames, without padding."""
+    by_num_feats: np.ndarray
+    """int; the frames of CTC for 0, 1, 2, … feature frames, without padding."""
 
     def obstacle(self, labels: Sequence[int], num_feats: int) -> str | None:
         """Say why CTC has no path through labels; None if it has one.
 
-        An utterance that is longer than `of_length` knows is taken to have one.
+        An utterance that is longer than the table `by_num_feats` is taken to have one.
 
         Args:
             num_feats: feature frames of the utterance.
         """
-        if num_feats >= len(self.of_length):
+        if num_feats >= len(self.by_num_feats):
             return None
-        frames, needed = int(self.of_length[num_feats]), frames_needed(labels)
+        frames, needed = int(self.by_num_feats[num_feats]), frames_needed(labels)
         if needed <= frames:
             return None
         return f"{len(labels)} labels need {needed} frames of CTC, the audio has {frames}"
@@ -48,7 +48,7 @@ class RequireCtcPath:
     frames: CtcFrames
 
     def __call__(self, example: Example) -> Example:
-        """The example itself.
+        """Return the example itself.
 
         Raises:
             SkipSample: CTC has no path through its labels.

@@ -312,23 +312,28 @@ class Cursor:
             )
 
     def _changes_since(self, state: dict[str, Any]) -> list[str]:
+        """Name what the plan depends on and what is not as when `state` was saved.
+
+        Raises:
+            ValueError: another version of this project saved the state.
+        """
         if missing := ", ".join(sorted(STATE_KEYS - state.keys())):
             raise ValueError(
                 f"the data state was saved by another version of wenet_uio (it lacks {missing}): "
                 "start a new run from the weights with --checkpoint"
             )
 
-        now = {**self._identity(), "planner": _division_of(state).planner}
-        described = {
+        current = {**self._identity(), "planner": _division_of(state).planner}
+        descriptions = {
             "corpus": f"the data set {self.corpus.data_list}",
             "measure": "dataset_conf (batches, filters, speeds)",
             "counts": f"the numbers of tokens of {self.corpus.data_list}",
             "partition": "partition",
             "reshuffle": "shuffle",
             "planner": f"the planner of wenet_uio (version {state['planner']}, now "
-            f"{now['planner']})",
+            f"{current['planner']})",
         }
-        return [text for name, text in described.items() if state[name] != now[name]]
+        return [text for name, text in descriptions.items() if state[name] != current[name]]
 
 
 def _division_of(state: dict[str, Any]) -> Division:

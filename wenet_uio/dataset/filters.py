@@ -27,12 +27,14 @@ def token_count_filters(
         ("min_tokens", "token_min_length", np.less),
     )
     filters = []
-    for of_text, of_all, is_out in bounds:
-        if (bound := getattr(conf, of_text)) is None:
-            filters.append((of_all, is_out(tokens, getattr(conf, of_all))))
-            continue
-        filters.append((of_text, is_out(tokens, bound) & text_only))
-        filters.append((of_all, is_out(tokens, getattr(conf, of_all)) & ~text_only))
+    for key_for_text, key_for_all, is_out in bounds:
+        text_bound, bound = getattr(conf, key_for_text), getattr(conf, key_for_all)
+        leaves_out = is_out(tokens, bound)
+        if text_bound is None:
+            filters.append((key_for_all, leaves_out))
+        else:
+            filters.append((key_for_text, is_out(tokens, text_bound) & text_only))
+            filters.append((key_for_all, leaves_out & ~text_only))
 
     return filters
 

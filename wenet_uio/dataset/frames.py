@@ -28,7 +28,7 @@ class FrameCount:
     """Length in samples to which every waveform is padded or trimmed; None keeps the lengths."""
 
     def __call__(self, num_samples: np.ndarray | int) -> np.ndarray:
-        """Number of frames of waveforms of `num_samples` at `sample_rate`."""
+        """Return the number of frames of waveforms of `num_samples` samples at `sample_rate`."""
         num_samples = np.asarray(num_samples)
         if self.fixed_samples is not None:
             num_samples = np.full_like(num_samples, self.fixed_samples)

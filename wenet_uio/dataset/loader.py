@@ -109,7 +109,7 @@ class Loader:
         return self.cursor.steps_of_epoch() if self._begins_again() else len(self.cursor)
 
     def __iter__(self) -> Iterator[Batch]:
-        """The batches from here to the end of the epoch.
+        """Yield the batches from the current position to the end of the epoch.
 
         Raises:
             RuntimeError: the position was set, or another iterator was begun, before the last step
@@ -328,6 +328,7 @@ class Loader:
     def _write_to_ledger(
         self, data_pass: int, batch: int, key: str, reason: str, detail: str
     ) -> None:
+        """Write a line about a sample that was left out, if the loader has a ledger."""
         if self._ledger is None:
             return
 

@@ -57,7 +57,7 @@ def open_for(
         ListError, ConfigError: the data cannot be used.
     """
     conf, data = config.dataset_conf, _parsed(data)
-    by_entry, filters = _of_entries(data, conf)
+    by_entry, filters = _confs_of_entries(data, conf)
     counting = training and needs_token_counts(conf, by_entry, filters)
     if counting:
         tokenizer = build_tokenizer(config) if tokenizer is None else tokenizer
@@ -79,7 +79,7 @@ def open_for(
     return open_corpus(data, data_type, measure, tokenizer if counting else None), measure
 
 
-def _of_entries(
+def _confs_of_entries(
     data: str | MixtureConf, conf: DatasetConf
 ) -> tuple[tuple[BatchConf, ...], tuple[FilterConf, ...]]:
     """Return `batch_conf` and `filter_conf` of each entry of a mixture; empty if all share them."""
@@ -215,12 +215,18 @@ def _leaves(
     input_only: Sequence[bool],
 ) -> list[_Leaf]:
     """Return the corpora of the sources of one level and of all levels below; their shares sum to
-    one. `input_only` of each source: see `_counted`.
+    one.
+
+    Args:
+        confs: the sources and groups of the level.
+        tags: of the groups around them.
+        tokenizer: counts tokens, see `_counted`.
+        input_only: for each source, whether only the input counts, see `_counted`.
     """
     # Tags of outer groups override those of a source.
     leaves_of_sources = [
-        _leaves_of(conf, {**conf.own_tags, **tags}, tokenizer, of_source)
-        for conf, of_source in zip(confs, input_only, strict=True)
+        _leaves_of(conf, {**conf.own_tags, **tags}, tokenizer, counts_input)
+        for conf, counts_input in zip(confs, input_only, strict=True)
     ]
     weights = [
         conf.weight or sum(leaf.size for leaf in leaves)

@@ -20,8 +20,8 @@ SHUFFLE, SPEED, PLACE, BLOCK, ROW, PHASE, AUGMENTATION = range(7)
 
 
 def mix(values: np.ndarray) -> np.ndarray:
-    """Finaliser of SplitMix64: a bijection of 64-bit integers that looks random (Steele et al.,
-    OOPSLA 2014).
+    """Apply the finaliser of SplitMix64: a bijection of 64-bit integers that looks random (Steele et
+    al., OOPSLA 2014).
     """
     values = values.astype(U64, copy=True)
     values += U64(GOLDEN)
@@ -40,12 +40,12 @@ def key_of(*parts: int) -> int:
 
 
 def draw(key: int, counters: np.ndarray) -> np.ndarray:
-    """Uniform 64-bit integers, one for each counter."""
+    """Draw uniform 64-bit integers, one for each counter."""
     return mix(counters.astype(U64, copy=False) ^ U64(key))
 
 
 def uniform(key: int, counters: np.ndarray) -> np.ndarray:
-    """Uniform float64 in [0, 1), one for each counter."""
+    """Draw uniform float64 in [0, 1), one for each counter."""
     return (draw(key, counters) >> U64(11)) * 2.0**-53
 
 
@@ -60,8 +60,9 @@ class Permutation:
         self._keys = [U64(key_of(key, number)) for number in range(ROUNDS)]
 
     def __call__(self, positions: np.ndarray) -> np.ndarray:
-        """New position of each position, int64."""
+        """Return the new position of each position, int64."""
         values = self._rounds(positions.astype(U64))
+        # The network permutes up to four times `size` values: walk on from those outside.
         outside = np.flatnonzero(values >= self._size)
         while len(outside):
             values[outside] = self._rounds(values[outside])
@@ -70,6 +71,7 @@ class Permutation:
         return values.astype(np.int64)
 
     def _rounds(self, values: np.ndarray) -> np.ndarray:
+        """Permute the values of two halves of bits, by the rounds of the Feistel network."""
         high, low = values >> self._half, values & self._mask
         for key in self._keys:
             high, low = low, high ^ (mix(low + key) & self._mask)

@@ -61,14 +61,11 @@ class Chains(NamedTuple):
 
     def with_filter(self, filter_conf: FilterConf) -> Chains:
         """Return the same operators with other bounds on tokens."""
-        chains = (
-            tuple(
-                Filter(filter_conf) if isinstance(operator, Filter) else operator
-                for operator in chain
-            )
-            for chain in self
-        )
-        return Chains(*chains)
+
+        def changed(operator: Operator) -> Operator:
+            return Filter(filter_conf) if isinstance(operator, Filter) else operator
+
+        return Chains(*(tuple(map(changed, chain)) for chain in self))
 
 
 class BatchReader(Dataset[Batch]):

@@ -341,11 +341,14 @@ class Batch:
         if self.deferred is None:
             return self
 
-        feats, others = self.feats.new_zeros(0, 0, self.deferred.dim), ()
-        if len(self):  # else all utterances were removed after padding
-            feats, *others = self.deferred.compute(self.feats_lengths, self.feats.size(1))
+        if not len(self):  # all utterances were removed after padding
+            no_feats = self.feats.new_zeros(0, 0, self.deferred.dim)
+            return replace(self, feats=no_feats, other_feats=None, deferred=None)
 
-        return replace(self, feats=feats, other_feats=others[0] if others else None, deferred=None)
+        # One tensor of features, or two with two views of each utterance.
+        feats, *other_views = self.deferred.compute(self.feats_lengths, self.feats.size(1))
+        other_feats = other_views[0] if other_views else None
+        return replace(self, feats=feats, other_feats=other_feats, deferred=None)
 
     def rows(self, rows: slice) -> Batch:
         """Return a batch of some of the utterances, padded to the longest of them."""
@@ -397,10 +400,10 @@ class Batch:
             name: tensor for name, tensor in tensors.items() if "." not in name
         }
         if self.deferred is not None:
-            of_deferred = {
+            deferred_tensors = {
                 name.partition(".")[2]: tensor for name, tensor in tensors.items() if "." in name
             }
-            changes["deferred"] = self.deferred.with_tensors(of_deferred)
+            changes["deferred"] = self.deferred.with_tensors(deferred_tensors)
 
         return replace(self, **changes)
 

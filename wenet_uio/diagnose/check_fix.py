@@ -239,6 +239,7 @@ def _copy_member(
 
 
 def _write_ledger(losses: Iterable[Finding], path: str) -> None:
+    """Write a line of JSON for each loss."""
     with written_aside(path, "w") as file:
         for finding in losses:
             line = {

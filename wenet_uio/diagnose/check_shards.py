@@ -138,10 +138,10 @@ def _findings_of(checked: list[_Checked], changed: list[Finding]) -> list[Findin
     Of a shard that the list's index calls changed, nothing is said about its own index.
     """
     changed_keys = {finding.key for finding in changed}
-    of_shards = [finding for shard in checked for finding in shard.findings]
+    findings_of_shards = [finding for shard in checked for finding in shard.findings]
     kept = [
         finding
-        for finding in of_shards
+        for finding in findings_of_shards
         if finding.kind != "stale_index" or finding.key not in changed_keys
     ]
     return kept + changed

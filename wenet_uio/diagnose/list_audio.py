@@ -28,6 +28,7 @@ def audio_of(data_list: str, data_type: DataType) -> Audio:
     refs = {corpus.key(ref): ref for ref in all_refs}
 
     def audio(key: str) -> tuple[np.ndarray, int] | None:
+        """Return the waveform of a key and its rate; None if the list has no audio of this key."""
         if key not in refs:
             return None
 

@@ -79,14 +79,14 @@ class PlanCollector:
         # The batches of an incomplete last step are shared out between the ranks.
         incomplete = len(costs) % self._world_size
         last_batches = list(self._last)[len(self._last) - incomplete :]
-        rest = [piece for batch in last_batches for piece in batch.pieces]
+        pieces_of_last_step = [piece for batch in last_batches for piece in batch.pieces]
 
         return PlanSeries(
             seconds=np.concatenate(self._frames) * (frame_count.shift / frame_count.sample_rate),
             padding=100 * (padded - frames) / np.maximum(1, padded),
             cost=100 * costs / self._measure.policy.bound,
             mix=self._mix(sizes),
-            skew=skew_of_steps(costs, rest, self._world_size),
+            skew=skew_of_steps(costs, pieces_of_last_step, self._world_size),
             sources=self._sources.names,
         )
 
@@ -161,9 +161,9 @@ def _plots(series: PlanSeries, title: str) -> bytes:
 
 def _plot_mix(series: PlanSeries, mix: Axes, legend: Axes) -> None:
     """Draw the share of each source over the epoch, and the names of the sources."""
-    of_source = series.mix.sum(axis=0)
+    utterances = series.mix.sum(axis=0)
     largest = largest_sources(series)
-    shares = 100 * of_source[largest] / max(1, series.mix.sum())
+    shares = 100 * utterances[largest] / max(1, series.mix.sum())
     # A $ would begin a formula.
     names = [series.sources[number][-SHOWN_NAME:].replace("$", r"\$") for number in largest]
     labels = [f"{share:.1f} % {name}" for share, name in zip(shares, names, strict=True)]

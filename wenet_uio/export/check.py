@@ -125,7 +125,8 @@ def recognise_all(
 
     Examples shorter than one window of the input layer are skipped. If `options` has chunks, short
     examples are joined, because a model without any cache would pass a check within one chunk. The
-    beginning of the first example comes last, in lengths around one window: clicks have them.
+    last references are beginnings of the first example in lengths around one window, as noises of
+    a moment have them.
 
     Raises:
         ValueError: no example is long enough.
@@ -145,7 +146,7 @@ def recognise_all(
         )
 
     references = []
-    for key, feats in chosen + _clicks(*chosen[0], model.encoder.embed.right_context):
+    for key, feats in chosen + _shortest(*chosen[0], model.encoder.embed.right_context):
         encoder_out, log_probs = _encode(model, feats, options)
         nbests = decode(model, feats, torch.tensor([feats.size(1)]), MODES, options)
         tokens = {mode: nbests[mode][0][0].tokens for mode in MODES}
@@ -155,7 +156,7 @@ def recognise_all(
     return references
 
 
-def _clicks(key: str, feats: torch.Tensor, context: int) -> list[tuple[str, torch.Tensor]]:
+def _shortest(key: str, feats: torch.Tensor, context: int) -> list[tuple[str, torch.Tensor]]:
     """Return the beginnings of an example (1, T, F) that have one window of the input layer, a
     frame less, and one frame alone.
     """

@@ -129,7 +129,7 @@ class ExportedModel:
         return torch.cat(outputs, dim=1), frames_of(offset, feats, self._embed)
 
     def ctc_log_probs(self, encoder_out: torch.Tensor, blank_penalty: float = 0.0) -> torch.Tensor:
-        """CTC log-probabilities (1, T', V) of encoder frames (1, T', D)."""
+        """Compute CTC log-probabilities (1, T', V) of encoder frames (1, T', D)."""
         return penalised(self.runtime.ctc_activation(encoder_out), self.blank, blank_penalty)
 
 
@@ -277,8 +277,12 @@ def _require_one_export(models: Sequence[OnnxModel], names: Sequence[str]) -> No
     """
     ids = [model.metadata.get(EXPORT_ID, "none") for model in models]
     if len(set(ids)) > 1:
-        of_files = ", ".join(f"{name} {export}" for name, export in zip(names, ids, strict=True))
-        raise ValueError(f"files of different exports ({EXPORT_ID}: {of_files}): export again")
+        exports_of_files = ", ".join(
+            f"{name} {export}" for name, export in zip(names, ids, strict=True)
+        )
+        raise ValueError(
+            f"files of different exports ({EXPORT_ID}: {exports_of_files}): export again"
+        )
 
 
 class SherpaOnnx:

@@ -107,11 +107,13 @@ def require_same_weights(folders: Sequence[Path]) -> None:
     Raises:
         ValueError: they are not.
     """
-    weights = {folder.name: weights_of(folder) for folder in folders}
-    if len(set(weights.values())) > 1:
-        of_folders = ", ".join(f"{name} {weights_id}" for name, weights_id in weights.items())
+    weights_by_folder = {folder.name: weights_of(folder) for folder in folders}
+    if len(set(weights_by_folder.values())) > 1:
+        weights_of_folders = ", ".join(
+            f"{name} {weights_id}" for name, weights_id in weights_by_folder.items()
+        )
         raise ValueError(
-            f"{folders[0].parent}: folders of different models ({WEIGHTS_ID}: {of_folders}): name "
+            f"{folders[0].parent}: folders of different models ({WEIGHTS_ID}: {weights_of_folders}): name "
             "one of them, remove the older ones, or export again"
         )
 

@@ -37,6 +37,8 @@ class Chunks:
 
 
 OFFLINE = Chunks()
+EXAMPLE_FRAMES = 9
+"""Encoder frames of the example chunk if chunks may have any size."""
 CTC_FOR_SHERPA = "wenet_ctc"
 """`model_type` in the metadata of `sherpa_graph`."""
 
@@ -171,8 +173,8 @@ def wenet_graphs(model: ASRModel, feature_dim: int, chunks: Chunks) -> dict[str,
 
 
 def sherpa_graph(model: ASRModel, feature_dim: int, chunks: Chunks) -> Graph:
-    """Graph for sherpa-onnx: features -> CTC log-probabilities. sherpa-onnx has no growing cache
-    (left -1).
+    """Return the graph for sherpa-onnx: features -> CTC log-probabilities. sherpa-onnx has no
+    growing cache (left -1).
     """
     model = traceable(model)
     metadata = {
@@ -236,20 +238,16 @@ def _metadata(model: ASRModel, chunks: Chunks) -> dict[str, object]:
 
 def _chunk_example(model: ASRModel, feature_dim: int, chunks: Chunks) -> dict[str, torch.Tensor]:
     """Return example inputs of a streaming encoder, for the second chunk of an utterance."""
-    encoder = model.encoder
-    size, cache = (chunks.size if chunks.size > 0 else 9), max(chunks.cache, 0)
-    layers = encoder.traits.layers
+    embed, traits = model.encoder.embed, model.encoder.traits
+    chunk_frames = chunks.size if chunks.size > 0 else EXAMPLE_FRAMES
+    cache_frames = max(chunks.cache, 0)
+    feature_frames = (chunk_frames - 1) * embed.subsampling_rate + embed.right_context + 1
+
     return {
-        "chunk": torch.randn(
-            1,
-            (size - 1) * encoder.embed.subsampling_rate + encoder.embed.right_context + 1,
-            feature_dim,
-        ),
-        "offset": torch.tensor(cache + size),
-        "required_cache_size": torch.tensor(cache),
-        "att_cache": torch.randn(layers, encoder.traits.heads, cache, 2 * encoder.traits.head_dim),
-        "cnn_cache": torch.randn(
-            layers, 1, encoder.traits.output_size, encoder.traits.cnn_cache_frames
-        ),
-        "att_mask": torch.ones(1, 1, cache + size, dtype=torch.bool),
+        "chunk": torch.randn(1, feature_frames, feature_dim),
+        "offset": torch.tensor(cache_frames + chunk_frames),
+        "required_cache_size": torch.tensor(cache_frames),
+        "att_cache": torch.randn(traits.layers, traits.heads, cache_frames, 2 * traits.head_dim),
+        "cnn_cache": torch.randn(traits.layers, 1, traits.output_size, traits.cnn_cache_frames),
+        "att_mask": torch.ones(1, 1, cache_frames + chunk_frames, dtype=torch.bool),
     }

@@ -43,7 +43,7 @@ class CtcModule(nn.Module):
         self.ctc = model.ctc
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Encoder frames (B, T', D) -> log-probabilities (B, T', V)."""
+        """Compute log-probabilities (B, T', V) of encoder frames (B, T', D)."""
         return self.ctc.log_softmax(hidden)
 
 
@@ -56,8 +56,8 @@ class OfflineModule(nn.Module):
         self.ctc = model.ctc
 
     def forward(self, x: torch.Tensor, x_lens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Features x (N, T, F) of lengths x_lens (N,) -> log-probabilities (N, T', V), lengths
-        (N,).
+        """Compute log-probabilities (N, T', V) and lengths (N,) of features x (N, T, F) of lengths
+        x_lens (N,).
         """
         window = x.new_zeros(x.size(0), self.encoder.embed.right_context + 1, x.size(2))
         # Encoder.forward pads in an `if`, which a trace cannot keep
@@ -132,7 +132,7 @@ class WholeModule(nn.Module):
     def forward(
         self, chunk: torch.Tensor, att_cache: torch.Tensor, cnn_cache: torch.Tensor
     ) -> EncodedChunk:
-        """Features (1, T, F) of an utterance -> encoder frames (1, T', D), caches."""
+        """Encode features (1, T, F) of an utterance -> encoder frames (1, T', D), caches."""
         lengths = torch.ones(1, dtype=torch.int64) * chunk.size(1)
         return self.encoder(chunk, lengths)[0], att_cache + 0.0, cnn_cache + 0.0
 

@@ -74,9 +74,14 @@ def tokens_file(tokenizer: Tokenizer, blank: int) -> str:
             f"sherpa-onnx needs a blank named {', '.join(BLANKS)}; unit {blank} is {name!r}"
         )
 
-    words = isinstance(tokenizer.splitter, CharSplitter) and tokenizer.splitter.split_with_space
-    marks = {symbol: WORD_START if words and unit != blank else "" for symbol, unit in symbols}
-    return "".join(f"{marks[symbol]}{symbol} {unit}\n" for symbol, unit in symbols)
+    splitter = tokenizer.splitter
+    units_are_words = isinstance(splitter, CharSplitter) and splitter.split_with_space
+    lines = []
+    for symbol, unit in symbols:
+        mark = WORD_START if units_are_words and unit != blank else ""
+        lines.append(f"{mark}{symbol} {unit}\n")
+
+    return "".join(lines)
 
 
 def feature_differences(conf: DatasetConf, expected: FbankConf = FBANK) -> list[str]:

@@ -68,7 +68,7 @@ class RuntimeModel(nn.Module):
 
     @torch.jit.export
     def ctc_activation(self, xs: torch.Tensor) -> torch.Tensor:
-        """Encoder frames (B, T', D) -> CTC log-probabilities (B, T', V)."""
+        """Compute CTC log-probabilities (B, T', V) of encoder frames (B, T', D)."""
         return self.ctc.log_softmax(xs)
 
     @torch.jit.export

@@ -67,6 +67,7 @@ def _state(blob: Path) -> list[int]:
 
 
 def _read(notes: Path) -> dict[str, Any]:
+    """Return the notes on files that were compared before; empty if they cannot be read."""
     try:
         values = json.loads(notes.read_bytes())
     except FileNotFoundError:

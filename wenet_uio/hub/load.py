@@ -48,12 +48,12 @@ def local_model(path: str, revision: str | None = None) -> str:
     Raises:
         OSError, ValueError: see named_model, require_no_name and pull.
     """
-    named = named_model(path, revision)
-    if is_hub_address(named):
-        return str(usable_folder(pull(named)))
+    address_or_path = named_model(path, revision)
+    if is_hub_address(address_or_path):
+        return str(usable_folder(pull(address_or_path)))
 
-    require_no_name(named)
-    return named
+    require_no_name(address_or_path)
+    return address_or_path
 
 
 def model_to_train(address: str, commit: str | None = None) -> Pulled:
@@ -66,8 +66,8 @@ def model_to_train(address: str, commit: str | None = None) -> Pulled:
     Raises:
         OSError, ValueError: see pull.
     """
-    wanted = hub_address(address)
-    pulled = pull(wanted.name, revision=commit or wanted.revision)
+    hub = hub_address(address)
+    pulled = pull(hub.name, revision=commit or hub.revision)
     _log_licence(pulled)
     return pulled
 

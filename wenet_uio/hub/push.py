@@ -79,6 +79,9 @@ class _RefusedError(Exception):
 
 def _upload(staged: Staged, address: HubAddress, private: bool, replace: bool) -> Pushed:
     # needs the package of this extra
+    """Upload the staged files in one commit, which also deletes files of another model if
+    `replace`.
+    """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
     api = HfApi()

@@ -88,6 +88,7 @@ def _link(file: Path, link: Path) -> None:
 
 
 def _link_export(named: Path, export: Path, into: Path) -> None:
+    """Link the files of an export into the folder `into`."""
     if export.is_file():
         _link(export, into / TORCHSCRIPT)
         return

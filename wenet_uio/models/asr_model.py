@@ -130,7 +130,7 @@ class ASRModel(TrainableModel):
         return loss, right_answers.sum() / counted.sum().clamp(min=1)
 
     def _labels(self, tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        """The token after each token: `sos a b` (B, U) -> `a b eos`, padded with ignore_id."""
+        """Return the token after each token: `sos a b` (B, U) -> `a b eos`, padded with ignore_id."""
         shifted = pad(tokens[:, 1:], (0, 1), value=self.eos)
         return shifted.masked_fill(~length_mask(lengths, tokens.size(1)), self.ignore_id)
 

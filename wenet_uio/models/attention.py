@@ -38,14 +38,14 @@ class MultiHeadedAttention(nn.Module):
         return (before, after) if min(before, after) >= 0 else None
 
     def split_heads(self, x: torch.Tensor) -> torch.Tensor:
-        """(B, T, heads * d) -> (B, heads, T, d); H heads of queries or G heads of keys and
-        values.
+        """Split channels into heads: (B, T, heads * d) -> (B, heads, T, d), for H heads of queries
+        or G heads of keys and values.
         """
         return x.view(x.size(0), x.size(1), -1, self.head_dim).transpose(1, 2)
 
     def spread(self, x: torch.Tensor) -> torch.Tensor:
-        """Keys or values (B, G, K, d) -> (B, H, K, d): a head of keys serves H / G neighbouring
-        heads of queries.
+        """Repeat keys or values (B, G, K, d) -> (B, H, K, d): a head of keys serves H / G
+        neighbouring heads of queries.
         """
         if self.shared_by == 1:
             return x
@@ -63,8 +63,8 @@ class MultiHeadedAttention(nn.Module):
         bias: torch.Tensor | None,
         scale: float | None = None,
     ) -> torch.Tensor:
-        """Queries (B, H, Q, d), keys and values (B, H, K, d), bias that broadcasts to (B, H, Q, K)
-        -> (B, Q, D).
+        """Attend with queries (B, H, Q, d) to keys and values (B, H, K, d), with a bias that
+        broadcasts to (B, H, Q, K) -> (B, Q, D).
         """
         dropout_rate = self.dropout_rate if self.training else 0.0
         if self.limited:
@@ -89,7 +89,7 @@ class MultiHeadedAttention(nn.Module):
         pos_emb: torch.Tensor,
         past: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Self-attention.
+        """Apply self-attention.
 
         Args:
             x: (B, T, D).

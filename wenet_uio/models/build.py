@@ -159,6 +159,7 @@ def _encoder(config: Config) -> Encoder:
 
 
 def _cmvn(config: Config) -> GlobalCMVN | None:
+    """Load the mean and variance that normalise the features; None if the config has none."""
     if config.cmvn is None:
         return None
 

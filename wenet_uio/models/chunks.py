@@ -63,8 +63,8 @@ class ChunkEncoder:
         self._feats = feats if self._feats is None else torch.cat((self._feats, feats), dim=1)
 
     def end(self) -> None:
-        """No features follow: the frames that remain after the last whole chunk make a shorter
-        chunk.
+        """Say that no features follow: the frames that remain after the last whole chunk make a
+        shorter one.
         """
         self._ended = True
 
@@ -82,7 +82,7 @@ class ChunkEncoder:
         return self._feats[:, : self._whole]
 
     def move_on(self, frames: int, caches: Caches) -> None:
-        """The next chunk was encoded to `frames` encoder frames."""
+        """Move on by a chunk, which was encoded to `frames` encoder frames."""
         assert self._feats is not None, "next_chunk was called"
         self._feats = self._feats[:, self._shift :]
         self.caches = caches

@@ -29,7 +29,7 @@ class Schedule:
         self.points = points
 
     def __call__(self) -> float:
-        """The value at the step of the clock."""
+        """Return the value at the step of the clock."""
         now = self.clock.step * self.clock.speed
         last_step, last_value = self.points[0]
         for next_step, next_value in self.points:

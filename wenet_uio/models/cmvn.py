@@ -76,6 +76,7 @@ def load_cmvn(path: str | Path, is_json: bool, dim: int) -> GlobalCMVN:
 
 
 def _from_json(text: str) -> tuple[torch.Tensor, torch.Tensor, float]:
+    """Return sums (D,) and sums of squares (D,) of the features, and the number of frames."""
     stats = json.loads(text)
     sums, squares = (
         torch.tensor(stats[name], dtype=torch.float64) for name in ("mean_stat", "var_stat")
@@ -84,6 +85,10 @@ def _from_json(text: str) -> tuple[torch.Tensor, torch.Tensor, float]:
 
 
 def _from_kaldi(text: str) -> tuple[torch.Tensor, torch.Tensor, float]:
+    """Return sums (D,) and sums of squares (D,) of the features, and the number of frames.
+
+    Kaldi's matrix has two rows, the sums and the squares, and the number behind the sums.
+    """
     numbers = [float(word) for word in text.replace("[", " ").replace("]", " ").split()]
     if len(numbers) < 4 or len(numbers) % 2:
         raise ValueError(f"expected an even number of values, 4 or more; found {len(numbers)}")

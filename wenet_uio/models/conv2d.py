@@ -28,7 +28,7 @@ class Conv2d(nn.Conv2d):
         super().__init__(in_channels, out_channels, kernel_size, stride)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """(B, C, T, F) -> (B, C', T', F')."""
+        """Convolve (B, C, T, F) -> (B, C', T', F')."""
         if self.training:
             return convolved(input, self.weight, self.bias, (self.stride[0], self.stride[1]))
         return self._conv_forward(input, self.weight, self.bias)
@@ -60,12 +60,12 @@ def channels_last(module: AnyModule) -> AnyModule:
 
 
 def spread(x: torch.Tensor) -> torch.Tensor:
-    """(B, C, T, F) -> (B, T, C * F)."""
+    """Put channels and bins side by side: (B, C, T, F) -> (B, T, C * F)."""
     return x.transpose(1, 2).flatten(2)
 
 
 def projected(x: torch.Tensor, linear: nn.Linear) -> torch.Tensor:
-    """`linear(spread(x))` of x (B, C, T, F) -> (B, T, D).
+    """Compute `linear(spread(x))` of x (B, C, T, F) -> (B, T, D).
 
     Convolutions leave their channels last in memory. So x is not copied, as `spread` does, but the
     weights, which are smaller, are brought into its order.

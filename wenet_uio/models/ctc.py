@@ -158,8 +158,8 @@ class CTC(nn.Module):
 
     @torch.jit.export
     def log_softmax(self, encoder_out: torch.Tensor, blank_penalty: float = 0.0) -> torch.Tensor:
-        """Encoder frames (B, T, D) -> log-probabilities (B, T, V); `blank_penalty` is subtracted
-        from blank's logit; below 0 it makes blanks more probable.
+        """Compute log-probabilities (B, T, V) of encoder frames (B, T, D); `blank_penalty` is
+        subtracted from blank's logit; below 0 it makes blanks more probable.
         """
         logits = self.ctc_lo(encoder_out)
         if blank_penalty != 0.0:

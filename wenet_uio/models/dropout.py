@@ -19,7 +19,7 @@ class Dropout(nn.Dropout):
     """nn.Dropout with the draws of `dropped`."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """(…) -> (…)."""
+        """Drop values in training: (…) -> (…)."""
         return dropped(input, self.p) if self.training and self.p > 0 else input
 
 
@@ -52,7 +52,7 @@ def attended(
     rate: float,
     scale: float | None = None,
 ) -> torch.Tensor:
-    """Attention of queries (B, H, Q, d) over keys and values (B, H, K, d) -> (B, H, Q, d).
+    """Attend with queries (B, H, Q, d) to keys and values (B, H, K, d) -> (B, H, Q, d).
 
     Args:
         bias: added to the scores, broadcasts to (B, H, Q, K).
@@ -79,7 +79,7 @@ def _attended_in_training(
     rate: float,
     scale: float,
 ) -> torch.Tensor:
-    """Attention with dropout, and with a gradient of the bias; shapes as in `attended`."""
+    """Attend with dropout, and with a gradient of the bias; shapes as in `attended`."""
     if query.device.type != "cpu" or torch.compiler.is_compiling():
         return scaled_dot_product_attention(
             query, key, value, attn_mask=bias, dropout_p=rate, scale=scale

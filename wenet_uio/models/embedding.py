@@ -47,8 +47,8 @@ def whisper_sinusoids(start: int, size: int, dim: int, device: torch.device) -> 
 
 
 def rotations(start: int, size: int, head_dim: int, device: torch.device) -> torch.Tensor:
-    """(1, size, head_dim / 2, 2) cosines and sines of the angles of positions start .. start + size
-    - 1.
+    """Return cosines and sines (1, size, head_dim / 2, 2) of the angles of positions start .. start
+    + size - 1.
     """
     position = torch.arange(start, start + size, dtype=torch.float32, device=device).unsqueeze(1)
     rate = 1.0 / 10000.0 ** (
@@ -73,11 +73,11 @@ class NoPositionalEncoding(nn.Module):
         return torch.zeros(1, size, self.dim, dtype=like.dtype, device=like.device)
 
     def place(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Input x (B, T, dim) at `positions` (1 or B, T, dim) -> x."""
+        """Return x (B, T, dim) as it is; `positions` are (1 or B, T, dim)."""
         return x
 
     def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-        """Input x (B, T, dim) -> x, encodings (1, T, dim)."""
+        """Return x (B, T, dim) and encodings (1, T, dim)."""
         return self.dropout(x), self.position_encoding(offset, x.size(1), x)
 
 
@@ -103,11 +103,11 @@ class RelPositionalEncoding(nn.Module):
         return sinusoids(offset, size, self.dim, like.device).to(like.dtype)
 
     def place(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Input x (B, T, dim) at `positions` (1 or B, T, dim) -> x scaled."""
+        """Scale x (B, T, dim); `positions` are (1 or B, T, dim)."""
         return x * self.scale
 
     def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-        """Input x (B, T, dim) -> what `place` makes of it, encodings (1, T, dim)."""
+        """Return what `place` makes of x (B, T, dim), and encodings (1, T, dim)."""
         positions = self.position_encoding(offset, x.size(1), x)
         return self.dropout(self.place(x, positions)), self.dropout(positions)
 
@@ -116,7 +116,7 @@ class PositionalEncoding(RelPositionalEncoding):
     """Scales the input and adds the encodings to it (Vaswani et al. 2017, section 3.5)."""
 
     def place(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Input x (B, T, dim) at `positions` (1 or B, T, dim) -> x scaled plus encodings."""
+        """Scale x (B, T, dim), and add the encodings `positions` (1 or B, T, dim)."""
         return x * self.scale + positions
 
 
@@ -136,7 +136,7 @@ class WhisperPositionalEncoding(RelPositionalEncoding):
         return whisper_sinusoids(offset, size, self.dim, like.device).to(like.dtype)
 
     def place(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Input x (B, T, dim) at `positions` (1 or B, T, dim) -> x plus encodings."""
+        """Add the encodings `positions` (1 or B, T, dim) to x (B, T, dim)."""
         return x + positions
 
 
@@ -149,8 +149,8 @@ class LearnedPositionalEncoding(nn.Module):
         self.dropout = Dropout(dropout_rate)
 
     def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-        """Input x (B, U, dim) at positions from `offset` -> x plus encodings, and the encodings (1,
-        U, dim).
+        """Add the encodings of positions from `offset` to x (B, U, dim); return them (1, U, dim)
+        too.
 
         Raises:
             ValueError: a position has no encoding.
@@ -187,7 +187,7 @@ class FireredPositionalEncoding(RelPositionalEncoding):
         return self.distances(size, like.device).to(like.dtype)
 
     def place(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Input x (B, T, dim) -> x."""
+        """Return x (B, T, dim) as it is."""
         return x
 
 
@@ -211,11 +211,11 @@ class RotaryPositionalEncoding(nn.Module):
         return rotations(offset, size, self.head_dim, like.device).to(like.dtype)
 
     def place(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Input x (B, T, dim) -> x scaled."""
+        """Scale x (B, T, dim)."""
         return x * self.scale
 
     def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-        """Input x (B, T, dim) -> x scaled, cosines and sines (1, T, head_dim / 2, 2)."""
+        """Scale x (B, T, dim); return cosines and sines (1, T, head_dim / 2, 2) too."""
         positions = self.position_encoding(offset, x.size(1), x)
         return self.dropout(self.place(x, positions)), positions
 

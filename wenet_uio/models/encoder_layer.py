@@ -39,7 +39,9 @@ class LocalLayer(Protocol):
     """A layer whose outputs may depend on neighbouring inputs alone, see recording.py."""
 
     def reach(self) -> tuple[int, int] | None:
-        """Input frames before and after a frame that its output depends on; None: all frames."""
+        """Return how many input frames before and after a frame its output depends on; None: all
+        frames.
+        """
         ...
 
 

@@ -29,7 +29,7 @@ class PositionwiseFeedForward(nn.Module):
         self.w_2 = nn.Linear(hidden, dim, bias=bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(..., D) -> (..., D)."""
+        """Apply the module: (..., D) -> (..., D)."""
         return self.w_2(self.dropout(self.activation(self.w_1(x))))
 
 
@@ -49,7 +49,7 @@ class GatedFeedForward(PositionwiseFeedForward):
         self.gate = nn.Linear(dim, hidden, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(..., D) -> (..., D)."""
+        """Apply the module: (..., D) -> (..., D)."""
         return self.w_2(self.dropout(self.activation(self.gate(x)) * self.w_1(x)))
 
 
@@ -63,7 +63,7 @@ class MixtureOfExperts(nn.Module):
         self.active = active
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(..., D) -> (..., D)."""
+        """Apply the module: (..., D) -> (..., D)."""
         frames = x.reshape(-1, x.size(-1))
         scores, chosen = torch.topk(self.gate(frames), self.active, dim=1)
         weights = scores.float().softmax(dim=1).to(x.dtype)

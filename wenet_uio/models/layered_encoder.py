@@ -178,7 +178,7 @@ class LayeredEncoder(Encoder):
     def _attention_mask(
         self, valid: torch.Tensor, chunk_size: int, num_left_chunks: int
     ) -> torch.Tensor:
-        """Valid frames (B, T) -> attention mask (B, 1, T), or (B, T, T) with chunks."""
+        """Return the attention mask (B, 1, T) of valid frames (B, T), or (B, T, T) with chunks."""
         size = valid.size(1)
         traits = self.traits
         if traits.dynamic_chunks and self.training and chunk_size != ALL_FRAMES:

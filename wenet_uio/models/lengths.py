@@ -72,7 +72,8 @@ def lengths_between(
 def encoder_lengths(
     encoder: Encoder, lengths: torch.Tensor, padded: int, frames: int
 ) -> torch.Tensor:
-    """Lengths (B,) of the encoder's input -> those of encoder frames, as `encoder` computes them.
+    """Convert lengths (B,) of the encoder's input to those of encoder frames, as `encoder` computes
+    them.
 
     Args:
         padded: feature frames of the padded batch.
@@ -83,8 +84,8 @@ def encoder_lengths(
 
 
 def embedded_lengths(encoder: Encoder, lengths: torch.Tensor, padded: int) -> torch.Tensor:
-    """Lengths (B,) of the encoder's input -> those of frames of the input layer; `padded` as in
-    `encoder_lengths`.
+    """Convert lengths (B,) of the encoder's input to those of frames of the input layer; `padded`
+    as in `encoder_lengths`.
     """
     padded = max(padded, encoder.embed.right_context + 1)
     return encoder.embed.output_lengths(lengths, padded, padded)

@@ -29,8 +29,8 @@ def attended_nearby(
     rate: float,
     scale: float | None = None,
 ) -> torch.Tensor:
-    """Attention of queries (B, H, Q, d) over the keys and values (B, H, K, d) around each -> (B, H,
-    Q, d).
+    """Attend with queries (B, H, Q, d) to the keys and values (B, H, K, d) around each -> (B, H, Q,
+    d).
 
     Blocks of neighbouring queries are computed one after another, each with the keys that its
     queries see. So with two limits the scores take memory for one block, whatever the length.

@@ -31,7 +31,7 @@ class LoraLinear(nn.Linear):
         self.scale = conf.lora_alpha / conf.lora_rank
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(..., in_features) -> (..., out_features)."""
+        """Apply the layer: (..., in_features) -> (..., out_features)."""
         low = linear(self.lora_dropout(x), self.lora_A)
         return linear(x, self.weight, self.bias) + self.scale * linear(low, self.lora_B)
 

@@ -30,7 +30,8 @@ class RotaryMultiHeadedAttention(MultiHeadedAttention):
         pos_emb: torch.Tensor,
         past: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Frames x (B, T, D) -> (B, T, D), and keys and values for the next chunk.
+        """Apply self-attention to frames x (B, T, D) -> (B, T, D), and keys and values for the next
+        chunk.
 
         `bias` and `past` are those of MultiHeadedAttention.forward. `pos_emb` (1, K, d / 2, 2) has
         the angles of all K keys. The keys of the past are turned already.

@@ -49,8 +49,8 @@ class SpeechModel(nn.Module):
     def inputs(
         self, feats: torch.Tensor, feats_lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Features (B, T, F) and lengths (B,) -> the input of the encoder and its lengths; here the
-        features.
+        """Return the input of the encoder and its lengths (B,) from features (B, T, F) and their
+        lengths (B,); here the features.
         """
         return feats, feats_lengths
 
@@ -148,5 +148,7 @@ class SpeechModel(nn.Module):
         return nn.utils.rnn.pad_sequence(outputs, batch_first=True), lengths
 
     def ctc_log_probs(self, encoder_out: torch.Tensor, blank_penalty: float = 0.0) -> torch.Tensor:
-        """CTC log-probabilities (B, T', V) of encoder frames (B, T', D); see CTC.log_softmax."""
+        """Compute CTC log-probabilities (B, T', V) of encoder frames (B, T', D); see
+        CTC.log_softmax.
+        """
         return self.ctc.log_softmax(encoder_out, blank_penalty)

@@ -46,11 +46,13 @@ class Subsampling(nn.Module):
         self.piece = 0 if self.obstacle else PIECE
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
-        """Features x (B, T, F) -> (B, T', D) without positions."""
+        """Convert features x (B, T, F) to frames (B, T', D) without positions."""
         raise NotImplementedError
 
     def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-        """Features x (B, T, F) -> (B, T', D), position encodings (1, T', D) from frame `offset`."""
+        """Convert features x (B, T, F) to frames (B, T', D), and return position encodings (1, T',
+        D) from frame `offset`.
+        """
         return self.pos_enc(self.project_in_pieces(x), offset)
 
     def project_in_pieces(self, x: torch.Tensor) -> torch.Tensor:
@@ -75,14 +77,14 @@ class Subsampling(nn.Module):
     def forward_batch(
         self, x: torch.Tensor, lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Padded features x (B, T, F) of `lengths` (B,) -> as `forward`, and output lengths
-        (B,).
+        """Convert padded features x (B, T, F) of `lengths` (B,) as `forward` does, and return
+        output lengths (B,).
         """
         frames, positions = self(x)
         return frames, positions, self.output_lengths(lengths, frames.size(1), x.size(1))
 
     def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
-        """Input lengths (B,) -> output lengths (B,); 0 for inputs shorter than one window.
+        """Convert input lengths (B,) to output lengths (B,); 0 for inputs shorter than one window.
 
         Args:
             frames: output frames of the padded batch, the largest output length.
@@ -321,7 +323,7 @@ class EmbeddingNoSubsampling(Subsampling):
         self.embed = nn.Embedding(input_size, output_size)
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
-        """Ids x (B, T) below input_size -> (B, T, D)."""
+        """Embed ids x (B, T) below input_size -> (B, T, D)."""
         return self.embed(x)
 
 
@@ -348,7 +350,7 @@ class DepthwiseConv2dSubsampling4(Subsampling):
         self.input_proj = nn.Sequential(nn.Linear(width, output_size), Dropout(dropout_rate))
 
     def convolve(self, x: torch.Tensor) -> torch.Tensor:
-        """Features x (B, T, F) -> (B, T', C * F'), before the projection."""
+        """Convolve features x (B, T, F) -> (B, T', C * F'), before the projection."""
         return spread(self.dw_conv(self.pw_conv(x.unsqueeze(1)).relu()).relu())
 
     def project(self, x: torch.Tensor) -> torch.Tensor:

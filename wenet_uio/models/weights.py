@@ -75,19 +75,22 @@ def load_parts(model: torch.nn.Module, path: str | Path, modules: Sequence[str])
         ValueError: the file is not a state dict, has no weights of a module, or other weights than
             the module.
     """
-    weights, wanted = read_weights(path), model.state_dict()
+    weights, weights_of_model = read_weights(path), model.state_dict()
     for module in modules:
         prefix = f"{module}."
-        part = {name: value for name, value in weights.items() if name.startswith(prefix)}
-        if not part:
+        copied = {name: weight for name, weight in weights.items() if name.startswith(prefix)}
+        if not copied:
             tops = ", ".join(sorted({name.split(".")[0] for name in weights}))
             raise ValueError(f"{path}: no weights of {module!r}; the file has {tops}")
 
-        rest = {name: value for name, value in wanted.items() if not name.startswith(prefix)}
-        fill(model, rest | part, f"{module} of {path}")
-        wanted = model.state_dict()
+        kept = {
+            name: weight for name, weight in weights_of_model.items() if not name.startswith(prefix)
+        }
+        fill(model, kept | copied, f"{module} of {path}")
+        weights_of_model = model.state_dict()
 
-    return sum(name.startswith(tuple(f"{module}." for module in modules)) for name in wanted)
+    prefixes = tuple(f"{module}." for module in modules)
+    return sum(name.startswith(prefixes) for name in weights_of_model)
 
 
 def read_lora(path: str | Path) -> dict[str, torch.Tensor]:
@@ -235,15 +238,15 @@ def fill(model: torch.nn.Module, weights: Mapping[str, torch.Tensor], source: st
     Raises:
         ValueError: names or shapes differ from the model; the message lists the differences.
     """
-    wanted = model.state_dict()
+    model_weights = model.state_dict()
     weights = _tables(model) | dict(weights)
     problems = [
-        *(f"{name} is missing" for name in wanted if name not in weights),
-        *(f"{name} is not in the model" for name in weights if name not in wanted),
+        *(f"{name} is missing" for name in model_weights if name not in weights),
+        *(f"{name} is not in the model" for name in weights if name not in model_weights),
         *(
-            f"{name} is {tuple(weights[name].shape)}, the model has {tuple(value.shape)}"
-            for name, value in wanted.items()
-            if name in weights and weights[name].shape != value.shape
+            f"{name} is {tuple(weights[name].shape)}, the model has {tuple(weight.shape)}"
+            for name, weight in model_weights.items()
+            if name in weights and weights[name].shape != weight.shape
         ),
     ]
     if problems:

@@ -130,17 +130,21 @@ def _text_file(path: Path, audio: dict[Path, list[Path]]) -> TextFile:
 
 
 def _with_audio_apart(file: TextFile, corpus: Path, audio: dict[Path, list[Path]]) -> TextFile:
-    """Return a file of text with the audio of its name in another folder of the corpus, such as
-    `txt/p225/a.txt` with `wav48/p225/a.wav`.
+    """Find the audio of a file of text in another folder of the corpus: for `txt/p225/a.txt`,
+    `wav48/p225/a.wav`.
 
-    Of several files with that name, those count whose folders are like those of the text.
+    If several files have that name, those are taken whose inner folders (`p225`) are the same.
+
+    Args:
+        audio: {path without suffix: the audio files}.
     """
     name = _composed(file.path.with_suffix("")).name
-    places = [place for place in audio if place.name == name]
+    stems = [stem for stem in audio if stem.name == name]
     inner_folders = file.path.relative_to(corpus).parts[1:-1]
-    alike = [place for place in places if place.relative_to(corpus).parts[1:-1] == inner_folders]
-    chosen = alike if len(places) > 1 else places
-    recordings = list(itertools.chain.from_iterable(audio[place] for place in chosen))
+    if len(stems) > 1:
+        stems = [stem for stem in stems if stem.relative_to(corpus).parts[1:-1] == inner_folders]
+
+    recordings = list(itertools.chain.from_iterable(audio[stem] for stem in stems))
     return TextFile(file.path, recordings, file.path.suffix[1:])
 
 

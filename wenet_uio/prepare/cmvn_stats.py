@@ -43,7 +43,7 @@ def cmvn_statistics(
         AudioError: audio cannot be read or is too short for a frame, and `allow_bad` is not given
             or no utterance has features. The message names every such utterance.
     """
-    jobs = [(some, conf) for some in chunks(list(lines), UTTERANCES_PER_JOB)]
+    jobs = [(chunk, conf) for chunk in chunks(list(lines), UTTERANCES_PER_JOB)]
     total = np.zeros((2, conf.feature_dim))
     frames = 0
     failures: list[str] = []

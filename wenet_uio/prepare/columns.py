@@ -301,13 +301,13 @@ def _guessed_audio(
     is_audio: IsAudio,
 ) -> int | None:
     """Return the column whose cells are files, if no column of audio is named or it has no file."""
-    named = column_of.get("wav")
-    if "wav" in chosen or (named is not None and _share(sample, named, is_audio)):
+    named_column = column_of.get("wav")
+    if "wav" in chosen or (named_column is not None and _share(sample, named_column, is_audio)):
         return None
 
-    taken = {column for name, column in column_of.items() if name != "wav"}
-    share_of = {column: _share(sample, column, is_audio) for column in _free(sample, taken)}
-    return _best(share_of, ENOUGH)
+    other_columns = {column for name, column in column_of.items() if name != "wav"}
+    shares = {column: _share(sample, column, is_audio) for column in _free(sample, other_columns)}
+    return _best(shares, ENOUGH)
 
 
 def _free(sample: Sequence[Sequence[str]], taken: Collection[int]) -> list[int]:
@@ -351,9 +351,11 @@ def _guessed_text(sample: Sequence[Sequence[str]], column_of: Mapping[str, int])
     if "text" in column_of:
         return None
 
-    free = _free(sample, column_of.values())
-    words_of = {column: _words([cell_of(row, column) for row in sample]) for column in free}
-    return _best(words_of, 0)
+    free_columns = _free(sample, column_of.values())
+    words_of_columns = {
+        column: _words([cell_of(row, column) for row in sample]) for column in free_columns
+    }
+    return _best(words_of_columns, 0)
 
 
 def _words(cells: Sequence[str]) -> float:
@@ -390,9 +392,9 @@ def _columns(
 ) -> Columns:
     """Name the columns: by our names where `column_of` has them, else by their titles."""
     titles = _titles(header, has_header)
-    our_name_of = {column: name for name, column in column_of.items()}
+    our_names = {column: name for name, column in column_of.items()}
     names = [
-        our_name_of.get(column) or _other_name(titles, column, column_of)
+        our_names.get(column) or _other_name(titles, column, column_of)
         for column in range(len(header))
     ]
     times = [name for name in TIMES if has_header and name in column_of]

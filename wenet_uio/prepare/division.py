@@ -56,7 +56,7 @@ def part_of(line: RawLine) -> str | None:
 
 
 def _as_stated(lines: Sequence[RawLine]) -> dict[str, list[RawLine]]:
-    """Divide utterances by their part fields; without a dev part, take a tenth of train for it."""
+    """Divide utterances by their part fields; without a dev part, take a share of train for it."""
     parts: dict[str, list[RawLine]] = {"train": [], "dev": [], "test": []}
     for line in lines:
         parts[_stated_part(line, lines)].append(line)
@@ -94,8 +94,13 @@ def _stated_part(line: RawLine, lines: Sequence[RawLine]) -> str:
 
 
 def _split(lines: Sequence[RawLine], shares: Mapping[str, float]) -> dict[str, list[RawLine]]:
-    """Divide into train and the parts of `shares`, at least one group (`_groups`) in each."""
+    """Divide into train and the parts of `shares`, at least one group (`_groups`) in each.
+
+    Args:
+        shares: {part: percent of the groups}.
+    """
     group_of = _groups(lines)
+    # In the order of a hash, so that the same groups are chosen in every run.
     groups = sorted(set(group_of.values()), key=lambda group: (crc32(group.encode()), group))
     if len(groups) <= len(shares):
         parts = ", ".join(["train", *shares])

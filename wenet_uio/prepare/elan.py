@@ -77,12 +77,17 @@ def _times(root: Element) -> dict[str, float]:
         (slot.attrib["TIME_SLOT_ID"], slot.get("TIME_VALUE"))
         for slot in root.iterfind("TIME_ORDER/*")
     ]
-    known = {place: float(value) / 1000 for place, (_, value) in enumerate(slots) if value}
-    if not known:
+    stated_seconds = {
+        number: float(milliseconds) / 1000
+        for number, (_, milliseconds) in enumerate(slots)
+        if milliseconds
+    }
+    if not stated_seconds:
         return {}
 
-    seconds = np.interp(range(len(slots)), list(known), list(known.values()))
-    return {name: float(second) for (name, _), second in zip(slots, seconds, strict=True)}
+    # Slots without a time lie evenly between their neighbours.
+    seconds = np.interp(range(len(slots)), list(stated_seconds), list(stated_seconds.values()))
+    return {slot_id: float(second) for (slot_id, _), second in zip(slots, seconds, strict=True)}
 
 
 def _spans(root: Element, times: Mapping[str, float]) -> dict[str, Span]:
@@ -117,15 +122,15 @@ def _spans(root: Element, times: Mapping[str, float]) -> dict[str, Span]:
 def _tier(tier: Element, spans: Mapping[str, Span]) -> ElanTier:
     """Read a tier; annotations of the same time are one text. `spans` are by ANNOTATION_ID."""
     name, speaker = tier.attrib["TIER_ID"], tier.get("PARTICIPANT") or None
-    texts_of: dict[Span, list[str]] = {}
+    texts_by_span: dict[Span, list[str]] = {}
     for annotation in tier.iterfind("ANNOTATION/*"):
         text = " ".join((annotation.findtext("ANNOTATION_VALUE") or "").split())
         if text.lower() not in SILENCES:
-            texts_of.setdefault(spans[annotation.attrib["ANNOTATION_ID"]], []).append(text)
+            texts_by_span.setdefault(spans[annotation.attrib["ANNOTATION_ID"]], []).append(text)
 
     texts = [
         TimedText(start, end, " ".join(parts), speaker)
-        for (start, end), parts in sorted(texts_of.items())
+        for (start, end), parts in sorted(texts_by_span.items())
     ]
     return ElanTier(name, tier.get("LINGUISTIC_TYPE_REF", ""), tier.get("PARENT_REF"), texts)
 
@@ -175,5 +180,5 @@ def _of_speakers(tiers: Sequence[ElanTier]) -> list[ElanTier]:
 
 
 def _named(tiers: Sequence[ElanTier], name: str) -> list[ElanTier]:
-    of_kind = [tier for tier in tiers if tier.kind == name]
-    return [tier for tier in tiers if tier.name == name] or of_kind
+    tiers_of_kind = [tier for tier in tiers if tier.kind == name]
+    return [tier for tier in tiers if tier.name == name] or tiers_of_kind

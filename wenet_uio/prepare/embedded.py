@@ -206,36 +206,36 @@ def write_audio(wavs: Sequence[tuple[str, str]], folder: Path) -> dict[str, str]
         ListError: no row has audio.
     """
     # By row group, so that each group of a file is read once.
-    wanted_rows: dict[tuple[str, int], dict[int, tuple[str, str, Cell]]] = {}
-    path_of: dict[str, str] = {}
+    lines_of_groups: dict[tuple[str, int], dict[int, tuple[str, str, Cell]]] = {}
+    paths: dict[str, str] = {}
     for wav, key in wavs:
         cell = cell_of(wav)
         if cell is None:
-            path_of[wav] = wav
+            paths[wav] = wav
         else:
-            wanted_rows.setdefault((cell.file, cell.group), {})[cell.row] = (wav, key, cell)
+            lines_of_groups.setdefault((cell.file, cell.group), {})[cell.row] = (wav, key, cell)
 
     without_audio: list[str] = []
-    for (file, group), wanted in wanted_rows.items():
+    for (file, group), lines_by_row in lines_of_groups.items():
         with open(file, "rb") as opened:
             for number, row in enumerate(parquet_file.rows_of(opened, group)):
-                if number not in wanted:
+                if number not in lines_by_row:
                     continue
 
-                wav, key, cell = wanted[number]
+                wav, key, cell = lines_by_row[number]
                 data = _bytes_of(row[cell.column])
                 if data:
-                    path_of[wav] = _write(data, folder / f"{_as_name(key)}.{cell.suffix}")
+                    paths[wav] = _write(data, folder / f"{_as_name(key)}.{cell.suffix}")
                 else:
                     without_audio.append(f"{file}: {key}")
 
-    if without_audio and not path_of:
+    if without_audio and not paths:
         raise ListError(
             f"{without_audio[0]}: no audio in its row, only a path; save the set with its audio"
         )
 
     tell_left_out(f"{folder}: rows without audio", without_audio)
-    return path_of
+    return paths
 
 
 def _as_name(key: str) -> str:
@@ -253,17 +253,17 @@ def with_audio(
     Raises:
         ListError: no row of a part has audio.
     """
-    recordings_of = {}
+    parts_with_audio = {}
     for part, recordings in parts.items():
         wavs = [(str(recording.wav), recording.key) for recording in recordings]
-        path_of = write_audio(wavs, (folder / part).absolute())
-        recordings_of[part] = [
-            recording._replace(wav=Path(path_of[str(recording.wav)]))
+        paths = write_audio(wavs, (folder / part).absolute())
+        parts_with_audio[part] = [
+            recording._replace(wav=Path(paths[str(recording.wav)]))
             for recording in recordings
-            if str(recording.wav) in path_of
+            if str(recording.wav) in paths
         ]
 
-    return recordings_of
+    return parts_with_audio
 
 
 def with_containers(recordings: Iterable[Recording]) -> list[Recording]:

@@ -48,6 +48,7 @@ def read_label_studio(path: str, text_field: str | None = None) -> list[RawLine]
 
 
 def _tasks(path: str) -> list[dict[str, Any]]:
+    """Read the tasks of an export of Label Studio."""
     try:
         tasks = json.loads(decoded(path).text)
     except (ValueError, RecursionError) as error:
@@ -59,6 +60,7 @@ def _tasks(path: str) -> list[dict[str, Any]]:
 
 
 def _audio_of(task: Mapping[str, Any], place: str) -> str:
+    """Return the path of the audio of a task, as its data names the audio."""
     data = task.get("data", task)
     names = [name for name in AUDIO_COLUMNS if isinstance(data.get(name), str)]
     if not names:

@@ -156,35 +156,39 @@ def _has_bars(path: Path) -> bool:
 
 
 def _form_of_folder(folder: Path) -> str:
-    """Collect the forms that files of a folder may have; more than one is an error."""
+    """Return the form of a folder, by its files.
+
+    Raises:
+        ListError: the files may be of no known form, or of several.
+    """
     if (folder / "wav.scp").exists():
         return "kaldi"
 
-    example_of: dict[str, str] = {}  # form -> name of a file of this form
+    examples: dict[str, str] = {}  # form -> name of a file of this form
     table = table_of(folder)
     if table:
-        example_of[form_of(table)] = table.name
+        examples[form_of(table)] = table.name
 
     files = list(files_below(folder))
-    for form, of_form in (
+    for form, files_of_form in (
         ("transcripts", [file for file in files if is_transcripts(file)]),
         ("parquet", parquet_files(files)),
     ):
-        if of_form:
-            example_of[form] = str(of_form[0].relative_to(folder))
+        if files_of_form:
+            examples[form] = str(files_of_form[0].relative_to(folder))
 
     beside = files_of_corpus(folder)
-    example_of |= _forms_beside(beside)
-    if len(example_of) > 1:
-        raise _two_readings(folder, example_of)
+    examples |= _forms_beside(beside)
+    if len(examples) > 1:
+        raise _two_readings(folder, examples)
 
-    if not example_of:
+    if not examples:
         raise ListError(
             f"{folder}: no form of corpus is recognised: {_contents(beside, files)}; "
             f"{_forms(files)}"
         )
 
-    return next(iter(example_of))
+    return next(iter(examples))
 
 
 def table_of(folder: Path) -> Path | None:

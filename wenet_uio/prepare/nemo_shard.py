@@ -269,16 +269,16 @@ class _Packing:
 
     def _duration(self, line: RawLine, stored: float, *, is_slice: bool) -> float:
         """Return seconds of an entry: as the line states them, else as its audio has them."""
-        stated = line.extra.get("duration")
+        stated_seconds = line.extra.get("duration")
         if line.end is not None:
             length = line.end - line.start
             # Without the rounding error of start + duration - start
-            if stated is not None and abs(length - float(stated)) < 1e-6:
-                return float(stated)
+            if stated_seconds is not None and abs(length - float(stated_seconds)) < 1e-6:
+                return float(stated_seconds)
             return round(length, DIGITS)
 
-        if stated is not None and not line.start:
-            return float(stated)
+        if stated_seconds is not None and not line.start:
+            return float(stated_seconds)
 
         return round(stored if is_slice else stored - line.start, DIGITS)
 

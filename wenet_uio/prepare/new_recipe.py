@@ -29,7 +29,7 @@ def recipe_home() -> Path:
 
 
 def is_installed() -> bool:
-    """Whether the package is used without a clone."""
+    """Tell whether the package is used without a clone."""
     return recipe_home().parent == PACKAGE
 
 
@@ -122,6 +122,7 @@ def _with_home(script: str, folder: Path) -> str:
 
 
 def _readme(name: str, options: dict[str, str], configs: Sequence[str]) -> str:
+    """Return the README of a new recipe."""
     made = " ".join(f"--{option} {shlex.quote(value)}" for option, value in options.items())
     results = "\n".join(f"| `conf/{config}` |" + " not run |" * 5 for config in configs)
     return f"""# {name}

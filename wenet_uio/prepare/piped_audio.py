@@ -47,27 +47,27 @@ def with_outputs(
         ListError: commands are not trusted; or some fail, and `allow_bad` does not leave their
             lines out.
     """
-    key_of = {line.wav: line.key for line in reversed(lines) if is_command(line.wav)}
-    if not key_of:
+    keys = {line.wav: line.key for line in reversed(lines) if is_command(line.wav)}
+    if not keys:
         return list(lines)
     if folder is None:
-        raise _not_trusted(path, list(key_of))
+        raise _not_trusted(path, list(keys))
 
-    print(f"{path}: runs {len(key_of)} commands for audio; their audio is in {folder}", flush=True)
-    file_of = {command: _file_of(folder, key, command) for command, key in key_of.items()}
-    reason_of = _run_all(file_of)
-    failures = [f"{key_of[command]}: `{command}` {reason}" for command, reason in reason_of.items()]
+    print(f"{path}: runs {len(keys)} commands for audio; their audio is in {folder}", flush=True)
+    files = {command: _file_of(folder, key, command) for command, key in keys.items()}
+    reasons = _run_all(files)
+    failures = [f"{keys[command]}: `{command}` {reason}" for command, reason in reasons.items()]
     if failures and not allow_bad:
         raise ListError(
-            f"{path}: {len(failures)} of {len(key_of)} commands fail; --allow_bad leaves them out: "
+            f"{path}: {len(failures)} of {len(keys)} commands fail; --allow_bad leaves them out: "
             + listed(failures, NAMED)
         )
 
     tell_left_out(f"{path}: commands that fail", failures)
     return [
-        replace(line, wav=str(file_of.get(line.wav, line.wav)))
+        replace(line, wav=str(files.get(line.wav, line.wav)))
         for line in lines
-        if line.wav not in reason_of
+        if line.wav not in reasons
     ]
 
 

@@ -114,10 +114,10 @@ def _of_funasr(values: dict[str, Any]) -> dict[str, Any]:
         names = {"source": "wav", "target": "txt"}
         return {names.get(name, name): value for name, value in values.items()}
 
-    content_of = {message.get("role"): message.get("content") for message in values["messages"]}
-    audio = AUDIO_OF_CHAT.search(content_of.get("user") or "")
+    contents = {message.get("role"): message.get("content") for message in values["messages"]}
+    audio = AUDIO_OF_CHAT.search(contents.get("user") or "")
     fields = {name: value for name, value in values.items() if name != "messages"}
-    return fields | {"wav": audio and audio[1], "txt": content_of.get("assistant")}
+    return fields | {"wav": audio and audio[1], "txt": contents.get("assistant")}
 
 
 def read_kaldi(

@@ -309,8 +309,8 @@ def _line(fields: dict[str, str], path: str, milliseconds: frozenset[str]) -> Ra
 
     start, end, duration = _times(fields, milliseconds)
     channel = _number(fields, "channel")
-    stated = fields.pop("key", "").strip()
-    key = one_word(stated or _default_key(wav, start, end))
+    stated_key = fields.pop("key", "").strip()
+    key = one_word(stated_key or _default_key(wav, start, end))
     extra: dict[str, Any] = {name: value for name, value in fields.items() if value}
     if duration is not None and end is None:
         extra["duration"] = duration
@@ -318,10 +318,11 @@ def _line(fields: dict[str, str], path: str, milliseconds: frozenset[str]) -> Ra
         extra["channel"] = int(channel)
 
     wav = locate(os.path.expanduser(wav), path)  # noqa: PTH111 - a Path would spoil URIs
-    return RawLine(key, wav, text, start, end, extra, is_named_by_audio=not stated)
+    return RawLine(key, wav, text, start, end, extra, is_named_by_audio=not stated_key)
 
 
 def _default_key(wav: str, start: float, end: float | None) -> str:
+    """Return the key of a row that states none: that of its audio, or of a part of it."""
     name = without_upload(with_slashes(wav))
     return key_of_part(name, start) if start or end is not None else key_of_audio(name)
 
@@ -347,8 +348,9 @@ def _times(
 
 
 def _seconds(fields: dict[str, str], name: str, is_in_milliseconds: bool) -> float | None:
-    seconds = _number(fields, name)
-    return seconds / 1000 if is_in_milliseconds and seconds is not None else seconds
+    """Take a time out of the fields, in seconds; None if it is missing or empty."""
+    number = _number(fields, name)
+    return number / 1000 if is_in_milliseconds and number is not None else number
 
 
 def _number(fields: dict[str, str], name: str) -> float | None:

@@ -212,8 +212,9 @@ def _pack(job: ShardJob, fingerprint: str) -> Receipt:
     next_sample = next(remaining, None)
 
     def one_shard() -> Iterator[PackedSample]:
+        """Yield the samples of the next shard, up to the limit of its size."""
         nonlocal next_sample
-        size = END_BYTES
+        size = END_BYTES  # bytes of the tar, whose end mark is counted first
         while next_sample is not None:
             if job.max_bytes is not None:
                 sample_size = bytes_in_shard(next_sample)

@@ -96,11 +96,11 @@ def write_shard(path: str | Path, samples: Iterable[PackedSample]) -> Written:
 def _with_records(entries: list[Entry], records: list[bytes]) -> Rows:
     """Return rows with the texts and other fields of all samples, as a scan of the tar gives them."""
     ends = list(accumulate(map(len, records)))
-    placed = [
+    entries_with_text = [
         entry._replace(text_offset=end - len(record), text_size=len(record))
         for entry, record, end in zip(entries, records, ends, strict=True)
     ]
-    return replace(rows_of(placed), records=np.frombuffer(b"".join(records), np.uint8))
+    return replace(rows_of(entries_with_text), records=np.frombuffer(b"".join(records), np.uint8))
 
 
 def _json(fields: Mapping[str, Any]) -> bytes:

@@ -212,6 +212,7 @@ def measure(utterances: Sequence[RawLine]) -> list[MeasuredLine | str]:
 
 
 def _measure_all(utterances: Sequence[RawLine], executor: Executor) -> list[MeasuredLine | str]:
+    """Measure the audio of utterances; a string says why audio cannot be read."""
     jobs = chunks(list(utterances), UTTERANCES_PER_JOB)
     results = executor.map(measure, jobs, title="measure", total=len(utterances), size=len)
     return [measurement for chunk in results for measurement in chunk]
@@ -288,6 +289,9 @@ def _sizes(
     encoded_bytes = _encoded_size_model(encoded, storing, executor) if by_codec else None
 
     def audio_bytes(line: RawLine, measurement: MeasuredLine) -> int:
+        """Return the bytes that the audio of a line takes in a shard, as an estimate if it is
+        encoded.
+        """
         if is_copied(line, storing, measurement.sample_rate):
             return measurement.file_bytes
         if measurement.sample_rate == FRAME_RATE:  # a part of a matrix, as .npy

@@ -75,20 +75,21 @@ def _opened(path: str | Path, read: Callable[[zipfile.ZipFile], Iterator[Sheet]]
 
 
 def _sheets_of_xlsx(archive: zipfile.ZipFile) -> Iterator[Sheet]:
+    """Yield the visible sheets of a workbook of Excel."""
     names = set(archive.namelist())
     strings = _shared_strings(archive) if "xl/sharedStrings.xml" in names else []
     formats = _formats_of_cells(archive) if "xl/styles.xml" in names else []
     relations = _parsed(archive, "xl/_rels/workbook.xml.rels").iterfind(".//{*}Relationship")
-    target_of = {relation.attrib["Id"]: relation.attrib["Target"] for relation in relations}
+    targets = {relation.attrib["Id"]: relation.attrib["Target"] for relation in relations}
 
     for sheet in _parsed(archive, "xl/workbook.xml").iterfind(".//{*}sheet"):
         if sheet.get("state", "visible") != "visible":
             continue
 
-        relation = next(value for name, value in sheet.items() if name.endswith("}id"))
+        relation_id = next(value for name, value in sheet.items() if name.endswith("}id"))
         # A target is absolute, or relative to the folder of the workbook.
-        part = str(PurePosixPath("/xl", target_of[relation])).removeprefix("/")
-        rows = _parsed(archive, part).iterfind(".//{*}row")
+        path = str(PurePosixPath("/xl", targets[relation_id])).removeprefix("/")
+        rows = _parsed(archive, path).iterfind(".//{*}row")
         yield Sheet(sheet.attrib["name"], list(_rows_of_xlsx(rows, strings, formats)))
 
 
@@ -110,14 +111,16 @@ def _text_of(item: Element) -> str:
 
 
 def _formats_of_cells(archive: zipfile.ZipFile) -> list[str]:
-    """Return the format of numbers of each style of a cell; that of built-in times is `h`."""
+    """Return the number format of each style of cells; `h` stands for the built-in formats of
+    times.
+    """
     styles = _parsed(archive, "xl/styles.xml")
-    code_of = dict.fromkeys(map(str, TIMES), "h")
-    code_of |= {
+    codes = dict.fromkeys(map(str, TIMES), "h")
+    codes |= {
         code.attrib["numFmtId"]: code.attrib["formatCode"]
         for code in styles.iterfind(".//{*}numFmt")
     }
-    return [code_of.get(style.get("numFmtId", ""), "") for style in styles.iterfind("{*}cellXfs/*")]
+    return [codes.get(style.get("numFmtId", ""), "") for style in styles.iterfind("{*}cellXfs/*")]
 
 
 def _rows_of_xlsx(

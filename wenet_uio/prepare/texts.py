@@ -132,17 +132,17 @@ def tell_odd_texts(
         mends: the option or command that mends them.
     """
     counts: Counter[str] = Counter()
-    first_of: dict[str, list[str]] = defaultdict(list)
+    examples: dict[str, list[str]] = defaultdict(list)
     for key, text in texts:
         for kind, names in oddities(text):
             counts[kind] += 1
             if counts[kind] <= NAMED:
-                first_of[kind].append(f"{key}: {names}")
+                examples[kind].append(f"{key}: {names}")
 
     for kind, count in counts.items():
         more = f" and {count - NAMED} more" if count > NAMED else ""
         print(
             f"{where}: {count} texts with {PLURALS[kind]}: {mends} mends them "
-            f"({'; '.join(first_of[kind])}{more})",
+            f"({'; '.join(examples[kind])}{more})",
             file=sys.stderr,
         )

@@ -276,12 +276,12 @@ def read_ctm(path: str | Path) -> dict[tuple[str, str], list[TimedText]]:
         if not (0 <= start < math.inf and 0 <= duration < math.inf):
             raise ListError(f"{path}:{number}: starts at {start} s and lasts {duration} s")
 
-        of_channel = words.setdefault((recording, channel), [])
+        words_of_channel = words.setdefault((recording, channel), [])
         if word.lower() not in SILENCES:
-            of_channel.append(TimedText(start, start + duration, word))
+            words_of_channel.append(TimedText(start, start + duration, word))
 
-    for of_channel in words.values():
-        of_channel.sort(key=lambda word: word.start)
+    for words_of_channel in words.values():
+        words_of_channel.sort(key=lambda word: word.start)
 
     return words
 

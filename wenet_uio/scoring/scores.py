@@ -65,7 +65,7 @@ def score(references: Mapping[str, str], hypotheses: Mapping[str, str], rules: W
         )
 
     scores = Scores(extra=[key for key in hypotheses if key not in references])
-    pairs_of: dict[str, list[Pair]] = {}
+    pairs_by_script: dict[str, list[Pair]] = {}
     for key, text in references.items():
         if key not in hypotheses:
             scores.missing.append(key)
@@ -74,9 +74,9 @@ def score(references: Mapping[str, str], hypotheses: Mapping[str, str], rules: W
         scores.utterances[key] = pairs
         scores.overall += Counts.of(pairs)
         for pair in pairs:
-            pairs_of.setdefault(_script(pair), []).append(pair)
+            pairs_by_script.setdefault(_script(pair), []).append(pair)
 
-    scores.scripts = {script: Counts.of(pairs) for script, pairs in pairs_of.items()}
+    scores.scripts = {script: Counts.of(pairs) for script, pairs in pairs_by_script.items()}
     return scores
 
 
@@ -138,6 +138,7 @@ def _counted(counts: Counts) -> dict[str, float]:
 
 
 def _write_totals(scores: Scores, file: IO[str], resamples: int) -> None:
+    """Write what is missing, the overall error rate, and its interval."""
     if scores.missing:
         named = listed(scores.missing, _NAMED)
         file.write(

@@ -59,7 +59,7 @@ class Counts:
         return 100.0 * self.errors / self.words if self.words else 0.0
 
     def __str__(self) -> str:
-        """The counts in WeNet's format."""
+        """Write the counts in WeNet's format."""
         return (
             f"{self.rate:4.2f} % N={self.words} C={self.correct} "
             f"S={self.substituted} D={self.deleted} I={self.inserted}"

@@ -97,12 +97,13 @@ class PrefixBeam:
             log_probs: (B, T, V) CTC log-probabilities.
             lengths: (B,) frames; an utterance with less than T frames ends here. None: all have T.
         """
-        size = self._beam.last.size(1)
-        frames = _allowed_labels(log_probs, lengths, min(size, log_probs.size(2)), self._blank)
+        num_prefixes = self._beam.last.size(1)
+        num_labels = min(num_prefixes, log_probs.size(2))
+        labels = _allowed_labels(log_probs, lengths, num_labels, self._blank)
         scorer = _as_one(self._scorers)
         history = []
-        per_frame = zip(*(values.unbind(dim=1) for values in frames), strict=True)
-        for tokens, scores, blank_scores in per_frame:
+        labels_of_frames = zip(*(tensor.unbind(dim=1) for tensor in labels), strict=True)
+        for tokens, scores, blank_scores in labels_of_frames:
             self._beam, parent, token = _advance(self._beam, tokens, scores, blank_scores, scorer)
             history.append((parent, token))
 
@@ -175,7 +176,10 @@ def ctc_prefix_beam_search(
 
 
 def _as_one(scorers: Sequence[PrefixScorer]) -> PrefixScorer | None:
-    return scorers[0] if len(scorers) == 1 else Scorers(scorers) if scorers else None
+    """Return one scorer with the bonuses of all; None without scorers."""
+    if not scorers:
+        return None
+    return scorers[0] if len(scorers) == 1 else Scorers(scorers)
 
 
 def _allowed_labels(
@@ -229,7 +233,7 @@ def _advance(
         The new beam. For each of its prefixes (B, N): the place of the prefix that it comes from,
         and the token that was appended, or -1.
     """
-    size, labels = beam.last.size(1), tokens.size(1)
+    num_prefixes, num_labels = beam.last.size(1), tokens.size(1)
     total = beam.score
     is_last = tokens.unsqueeze(1) == beam.last.unsqueeze(2)  # (B, N, K)
     repeats, label = is_last.max(dim=2)  # whether the last token is among the labels, and where
@@ -247,7 +251,7 @@ def _advance(
     # (B, M). A prefix has one parent at most, so that the maximum is its only value.
     joined, parent = joining.max(dim=1)
     removed = torch.full_like(joined, torch.inf).masked_fill_(joined > -torch.inf, -torch.inf)
-    extended.flatten(1).scatter_reduce_(1, parent * labels + label, removed, "amin")
+    extended.flatten(1).scatter_reduce_(1, parent * num_labels + label, removed, "amin")
 
     # A prefix stays as it is if the frame has a blank, or its last token again.
     repeated = scores.gather(1, label).masked_fill_(~repeats, -torch.inf)
@@ -261,14 +265,14 @@ def _advance(
     else:
         staying += beam.bonus
         extended, bonus, states = _with_bonus(beam, tokens, staying, extended, scorer)
-        totals = torch.cat((staying, extended.flatten(1) + bonus[:, size:]), dim=1)
+        totals = torch.cat((staying, extended.flatten(1) + bonus[:, num_prefixes:]), dim=1)
 
     # Keep the N best. Choices below N are prefixes that stay, the others are extensions.
-    choice = totals.topk(size, dim=1).indices
-    stays = choice < size
-    extension = (choice - size).clamp(min=0)
-    parent = torch.where(stays, choice, extension // labels)
-    token = tokens.gather(1, extension % labels).masked_fill_(stays, _NOT_A_TOKEN)
+    choice = totals.topk(num_prefixes, dim=1).indices
+    stays = choice < num_prefixes
+    extension = (choice - num_prefixes).clamp(min=0)
+    parent = torch.where(stays, choice, extension // num_labels)
+    token = tokens.gather(1, extension % num_labels).masked_fill_(stays, _NOT_A_TOKEN)
     name = beam.name.gather(1, parent)
     if scorer is not None:
         bonus = bonus.gather(1, choice)

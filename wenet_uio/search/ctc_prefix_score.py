@@ -101,6 +101,6 @@ class CtcPrefixScore:
 
 
 def _recur(entering: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-    """r[t] = logaddexp(r[t-1], entering[t]) + scores[t] along the last axis, r[-1] = -inf."""
+    """Compute r[t] = logaddexp(r[t-1], entering[t]) + scores[t] along the last axis, r[-1] = -inf."""
     products = scores.cumsum(dim=-1)
     return products + (entering - (products - scores)).logcumsumexp(dim=-1)

@@ -76,9 +76,11 @@ class LanguageModel:
     def extend(
         self, states: torch.Tensor, tokens: torch.Tensor, wanted: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As PrefixScorer.extend."""
+        """As PrefixScorer.extend: states (B, N, 1), tokens (B, K), wanted (B, N, K)."""
+        # A state and a token are one key of 64 bits, so that one look-up finds the extension.
+        keys_of_all = (states << 32 | tokens.unsqueeze(1)).flatten()  # (B * N * K,)
         rows = wanted.flatten().nonzero().squeeze(1)
-        keys = (states << 32 | tokens.unsqueeze(1)).flatten()[rows].tolist()
+        keys = keys_of_all[rows].tolist()
         next_states = torch.zeros(wanted.numel(), dtype=torch.int64, device=states.device)
         gains = torch.zeros(wanted.numel(), dtype=torch.float64, device=states.device)
 

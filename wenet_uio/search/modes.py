@@ -97,22 +97,22 @@ def check_options(family: Family, options: DecodeOptions) -> None:
             all its options that this family lacks.
     """
     default = DecodeOptions()
-    used = {
+    set_options = {
         name
         for name in PROMPT_OPTIONS
         if getattr(options, name) not in (None, "", False, getattr(default, name))
     }
 
     # If several other families have an option, the first of them is named.
-    known = set(family.options)
+    known_options = set(family.options)
     for other_family in families():
-        names = [name for name in other_family.options if name not in known]
-        if used.intersection(names):
+        names = [name for name in other_family.options if name not in known_options]
+        if set_options.intersection(names):
             is_option = "is an option" if len(names) == 1 else "are options"
             raise ValueError(
                 f"{_joined(names)} {is_option} of models {other_family.name}; this model is another"
             )
-        known.update(names)
+        known_options.update(names)
 
 
 def _joined(names: Sequence[str]) -> str:
@@ -128,5 +128,5 @@ def usual_mode(family: Family, possible: Sequence[str], scored: bool = False) ->
         scored: hot words or a language model are used, which some searches do not know.
     """
     usual = family.usual_scored_mode if scored else family.usual_mode
-    wanted = (usual, "ctc_prefix_beam_search", *possible)
-    return next((mode for mode in wanted if mode in possible), "ctc_prefix_beam_search")
+    preferred = (usual, "ctc_prefix_beam_search", *possible)
+    return next((mode for mode in preferred if mode in possible), "ctc_prefix_beam_search")

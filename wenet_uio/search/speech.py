@@ -306,18 +306,19 @@ def _thresholds(levels: np.ndarray, voice: np.ndarray | None) -> tuple[np.ndarra
     least = floor + RISE
     if voice is None:
         least = np.maximum(SILENCE, least)
-        present = levels > np.maximum(SILENCE, floor + rise)
+        is_loud = levels > np.maximum(SILENCE, floor + rise)
     else:
-        present = (levels > least) & (voice >= CONFIRMED)
+        is_loud = (levels > least) & (voice >= CONFIRMED)
 
-    present = _mask(_long_runs(present), len(levels))
+    is_loud = _mask(_long_runs(is_loud), len(levels))
 
+    # The levels of a block follow from how far its loud frames are above the noise.
     speech, fade = np.full_like(levels, np.inf), np.full_like(levels, np.inf)
-    size = round(BLOCK / FRAME)
-    for start in range(0, len(levels), size):
-        block = slice(start, start + size)
-        if present[block].any():
-            above = max(0.0, np.percentile((levels - floor)[block][present[block]], LOUD))
+    block_frames = round(BLOCK / FRAME)
+    for start in range(0, len(levels), block_frames):
+        block = slice(start, start + block_frames)
+        if is_loud[block].any():
+            above = max(0.0, np.percentile((levels - floor)[block][is_loud[block]], LOUD))
             speech[block] = np.maximum(least[block], floor[block] + THRESHOLD * above)
             fade[block] = floor[block] + FADE * above
 

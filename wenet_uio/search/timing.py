@@ -28,9 +28,11 @@ class FrameClock:
     def of(cls, model: DecodingModel, conf: DatasetConf) -> FrameClock:
         """Make the clock of a model with the features of `conf`."""
         count, encoder = frame_count(conf), model.encoder
-        first = encoder.embed.subsampling_rate * count.shift
-        step = encoder.traits.reduction * first
-        seen = encoder.embed.right_context * count.shift + count.window + step - first
+        # In samples: from one frame to the next, of the input layer and of the encoder, and what
+        # the input layer sees for one frame of the encoder.
+        embed_step = encoder.embed.subsampling_rate * count.shift
+        step = encoder.traits.reduction * embed_step
+        seen = encoder.embed.right_context * count.shift + count.window + step - embed_step
         offset = (
             max(0.0, (seen - step) / 2 / count.sample_rate)
             - model.leading_frames * step / count.sample_rate

@@ -62,23 +62,23 @@ def tracks_of(source: Source, chosen: ChosenChannel | None, usual: Channel) -> T
     Raises:
         AudioError: the recording cannot be read, or does not have the channel.
     """
-    wanted = usual if chosen is None else chosen
-    if wanted == "mix":
+    channel = usual if chosen is None else chosen
+    if channel == "mix":
         return Tracks((Track("mix"),))
 
     channels = audio_info(source).channels
-    if wanted == "each":
+    if channel == "each":
         return Tracks(_named(range(channels), channels))
-    if wanted >= channels:
+    if channel >= channels:
         why = f"requested, the audio has {channels} channel(s)"
         if chosen is None:
             why = f"is that of the training, the audio has {channels} channel(s); choose another"
-        raise AudioError(f"channel {wanted} (counted from 0) {why}")
+        raise AudioError(f"channel {channel} (counted from 0) {why}")
     if channels == 1:
-        return Tracks((Track(wanted),))
+        return Tracks((Track(channel),))
 
     levels = channel_levels(source)
-    numbers = different_channels(levels, wanted) if chosen is None else [wanted]
+    numbers = different_channels(levels, channel) if chosen is None else [channel]
     return Tracks(_named(numbers, channels), tuple(lost_channels(levels, numbers)))
 
 

@@ -291,24 +291,26 @@ class Transcriber:
         self, passage: Passage, no_speech_probability: float | None = None
     ) -> TranscriptSegment:
         """Return text, words and tokens of a passage."""
-        half = self.clock.step / 2
+        half = self.clock.step / 2  # of a frame, in seconds
         units = [token.unit for token in passage.tokens]
         tokens = [
             TranscriptToken(self.tokenizer.symbol(token.unit), token.time, token.confidence)
             for token in passage.tokens
         ]
+        # From the last word to the first: a word may last until the next one starts.
         words: list[TranscriptWord] = []
-        until = passage.segment.end
+        next_start = passage.segment.end
         for text, first, last in reversed(self.tokenizer.words(units)):
-            of_word = tuple(tokens[first:last])
-            confidence = sum(token.confidence for token in of_word) / len(of_word)
+            word_tokens = tuple(tokens[first:last])
+            confidence = sum(token.confidence for token in word_tokens) / len(word_tokens)
             # The token of the space before a word may be anywhere in the pause.
-            letters = [token for token in of_word if not token.text.endswith(WORD_START)] or of_word
+            letters = [token for token in word_tokens if not token.text.endswith(WORD_START)]
+            first_letter = letters[0] if letters else word_tokens[0]
             # The time of a token is the middle of its frame.
-            start, heard_until = letters[0].time - half, of_word[-1].time + half
-            end = max(heard_until, min(until, heard_until + TAIL))
-            words.append(TranscriptWord(text, start, end, confidence, of_word))
-            until = start
+            start, heard_until = first_letter.time - half, word_tokens[-1].time + half
+            end = max(heard_until, min(next_start, heard_until + TAIL))
+            words.append(TranscriptWord(text, start, end, confidence, word_tokens))
+            next_start = start
 
         words.reverse()
         language = passage.tokens[0].language if passage.tokens else None

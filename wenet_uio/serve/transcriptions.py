@@ -379,7 +379,7 @@ def _segment(
 ) -> dict[str, Any]:
     """Return a segment with the fields of OpenAI's API; null where our models have no such value."""
     symbols = recogniser.recogniser.tokenizer.symbols
-    sure = [math.log(max(token.confidence, 1e-30)) for token in segment.tokens]
+    log_probs = [math.log(max(token.confidence, 1e-30)) for token in segment.tokens]
     text = segment.text.encode()
     return {
         "id": number,
@@ -387,7 +387,7 @@ def _segment(
         **segment.to_dict(),
         "tokens": [symbols[token.text] for token in segment.tokens],
         "temperature": 0.0,
-        "avg_logprob": sum(sure) / len(sure) if sure else 0.0,
+        "avg_logprob": sum(log_probs) / len(log_probs) if log_probs else 0.0,
         "compression_ratio": len(text) / len(zlib.compress(text)) if text else 0.0,
         "no_speech_prob": None,
         "cues": [cue_of(cue) for cue in segment.cues()],

@@ -200,10 +200,10 @@ class AggregateTokenizer(Tokenizer):
         names = OF_LANGUAGE[role] if role == "source" else (self.lang_field, *OF_LANGUAGE[role])
         stated = {**fields, **self._tags}
         language = next((str(stated[name]) for name in names if stated.get(name)), None)
-        if language in self._of_language:
-            return self._of_language[language]
+        if language in self._tokenizers:
+            return self._tokenizers[language]
 
-        known = ", ".join(self._of_language)
+        known = ", ".join(self._tokenizers)
         if language is None:
             raise UnknownLanguageError(
                 f"none of the fields {', '.join(names)} says the language; known: {known}"
@@ -219,24 +219,24 @@ class AggregateTokenizer(Tokenizer):
         return copy if copy._tags else self
 
     def spellings(self, phrase: str) -> list[list[str]]:
-        """Return the tokens of a phrase in each language that has units for all of it.
+        """Return the tokens of a phrase in each language that has units for all of them.
 
-        If no language has, those of the first one.
+        If there is no such language, return the tokens in the first language.
         """
-        parts = self.splitter.parts
+        tokenizers = self.splitter.parts
         spellings = [
             (language, tokens)
-            for language, part in parts.items()
-            for tokens in part.spellings(phrase)
+            for language, tokenizer in tokenizers.items()
+            for tokens in tokenizer.spellings(phrase)
         ]
-        known = [
+        with_known_units = [
             (language, tokens)
             for language, tokens in spellings
-            if parts[language].symbols.keys() - {UNKNOWN} >= set(tokens)
+            if tokenizers[language].symbols.keys() - {UNKNOWN} >= set(tokens)
         ]
         return [
             [unit_name(language, token) for token in tokens]
-            for language, tokens in known or spellings[:1]
+            for language, tokens in with_known_units or spellings[:1]
         ]
 
     def identity(self) -> bytes:
@@ -245,7 +245,8 @@ class AggregateTokenizer(Tokenizer):
         return fields.encode() + self.splitter.identity()
 
     @cached_property
-    def _of_language(self) -> dict[str, Tokenizer]:
+    def _tokenizers(self) -> dict[str, Tokenizer]:
+        """The tokenizer of each language, which gives the units of the aggregate."""
         return {
             name: Tokenizer(
                 LanguageSplitter(name, self.splitter),

@@ -161,6 +161,7 @@ class SentencepieceSplitter(OwnUnits):
 
 
 def _load(path: str) -> SentencePieceProcessor:
+    """Load a model of sentencepiece."""
     from sentencepiece import SentencePieceProcessor
 
     if not Path(path).is_file():

@@ -119,12 +119,16 @@ def oddities(text: str) -> list[Oddity]:
     if text.isascii() and text.isprintable():
         return []
 
-    seen = without_invisible(text)
-    normal = composed(seen)
+    visible_text = without_invisible(text)
+    composed_text = composed(visible_text)
     steps: tuple[tuple[str, bool, Callable[[], str]], ...] = (
-        (INVISIBLE, seen != text, lambda: _named(_first_of_invisible(text))),
-        (DECOMPOSED, normal != seen, lambda: _named(_changed_by_nfc(seen))),
-        (LOOK_ALIKE, in_one_script(normal) != normal, lambda: _mixed_words(normal)),
+        (INVISIBLE, visible_text != text, lambda: _named(_first_of_invisible(text))),
+        (DECOMPOSED, composed_text != visible_text, lambda: _named(_changed_by_nfc(visible_text))),
+        (
+            LOOK_ALIKE,
+            in_one_script(composed_text) != composed_text,
+            lambda: _mixed_words(composed_text),
+        ),
     )
     return [Oddity(kind, names()) for kind, occurs, names in steps if occurs]
 

@@ -156,6 +156,7 @@ class HuggingFaceSplitter(OwnUnits):
 
     @cached_property
     def _model(self) -> Tokenizer:
+        """Load tokenizer.json, without its limits of length."""
         try:
             from tokenizers import Tokenizer
         except ImportError:

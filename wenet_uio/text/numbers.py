@@ -36,6 +36,7 @@ def with_spoken_numbers(text: str) -> str:
 
 
 def _words(number: re.Match[str]) -> str:
+    """Spell a number below 100; the groups of the match are digits, ordinal ending and sign."""
     value, ordinal, sign = int(number[1]), number[2], number[3] or ""
     tens, ones = divmod(value, 10)
     words = [_ONES[value]] if value < len(_ONES) else [_TENS[tens], _ONES[ones]]

@@ -198,6 +198,7 @@ def files_of(config: Config) -> dict[str, Any]:
 
 
 def _files_of_part(kind: str, conf: PartConf) -> dict[str, str]:
+    """Return {key of a tokenizer's section: file that the tokenizer reads}; empty for units files."""
     if kind not in OWN_UNITS:
         return {}
     splitter: OwnUnits = TOKENIZERS[kind].build(conf, ())

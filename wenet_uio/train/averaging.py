@@ -184,9 +184,11 @@ def _tied(
     weights: dict[str, torch.Tensor], like: dict[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
     """Return the weights; those that are one tensor in `like` are one tensor."""
-    places = {name: (value.data_ptr(), value.shape, value.stride()) for name, value in like.items()}
-    names = {place: name for name, place in places.items()}
-    return {name: weights[names[place]] for name, place in places.items()}
+    memory_of = {
+        name: (weight.data_ptr(), weight.shape, weight.stride()) for name, weight in like.items()
+    }
+    name_by_memory = {memory: name for name, memory in memory_of.items()}
+    return {name: weights[name_by_memory[memory]] for name, memory in memory_of.items()}
 
 
 def usual_range(folder: str | Path, last: int) -> int | None:
@@ -263,8 +265,8 @@ def _running(folder: Path, epoch: int) -> tuple[dict[str, torch.Tensor], dict[st
 
 def _record(folder: Path, epoch: int) -> dict[str, Any]:
     """Read the record of the running average from the yaml of an epoch."""
-    of_epoch = read_yaml(folder / f"epoch_{epoch}.yaml")
-    record = of_epoch.get("model_avg") if isinstance(of_epoch, dict) else None
+    values = read_yaml(folder / f"epoch_{epoch}.yaml")
+    record = values.get("model_avg") if isinstance(values, dict) else None
     if record is None:
         raise ValueError(f"{folder}: epoch {epoch} has no running average; train with model_avg")
     return record

@@ -23,8 +23,8 @@ def compared_losses(model: TrainableModel, *, ctc_is_new: bool) -> dict[str, flo
     random weights, and any training lowers it.
     """
     shares = model.loss_weights() if ctc_is_new else {}
-    of_ctc = {name: -shares[name] for name in OF_CTC if shares.get(name, 0.0) > 0.0}
-    return {"loss": 1.0, **of_ctc}
+    ctc_weights = {name: -shares[name] for name in OF_CTC if shares.get(name, 0.0) > 0.0}
+    return {"loss": 1.0, **ctc_weights}
 
 
 def compared_loss(losses: Mapping[str, float], compared: Mapping[str, float]) -> float:

@@ -71,14 +71,14 @@ def without_unfit(
     if unfit is None:
         return list(shapes)
 
-    told = (
+    note = (
         f"{unfit.utterances} utterances fit no bin, and training leaves them out; they have up to "
         f"{unfit.frames} frames and {unfit.tokens} tokens"
     )
     if not any(shapes[:count]):
-        raise ValueError(f"{told}; give bins that hold them: tools/estimate_duration_bins.py")
+        raise ValueError(f"{note}; give bins that hold them: tools/estimate_duration_bins.py")
 
-    tqdm.write(f"{told}; add a bin to keep them", file=sys.stderr)
+    tqdm.write(f"{note}; add a bin to keep them", file=sys.stderr)
     return list(shapes[:count])
 
 
@@ -125,7 +125,8 @@ def _sizes(batches: Sequence[LargestBatch | None]) -> list[int]:
     """Return the batch size of each bucket; batches are ordered from the shortest utterances."""
     size = min(batch.utterances for batch in batches if batch)
     sizes: list[int] = []
-    # From the longest utterances, whose batch size an empty bucket below may use, too
+    # From the longest utterances to the shortest: their batch size also fits an empty bucket of
+    # shorter ones.
     for batch in reversed(batches):
         size = batch.utterances if batch else size
         sizes.insert(0, size)

@@ -55,20 +55,22 @@ class World:
             ValueError: an unknown device, or fewer GPUs than ranks on this machine.
         """
         local_rank = int(environment.get("LOCAL_RANK", 0))
-        kind, _, first = device.partition(":")
-        kind = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else kind
-        if kind not in ("cpu", "cuda") or (first and not (kind == "cuda" and first.isdecimal())):
+        kind, _, first_gpu = device.partition(":")
+        if device == "auto":
+            kind = "cuda" if torch.cuda.is_available() else "cpu"
+        has_wrong_number = first_gpu and not (kind == "cuda" and first_gpu.isdecimal())
+        if kind not in ("cpu", "cuda") or has_wrong_number:
             raise ValueError(f"--device {device}: unknown; known: auto, cpu, cuda, cuda:N")
 
-        number = local_rank + int(first or 0)
-        if kind == "cuda" and torch.cuda.device_count() <= number:
+        gpu = local_rank + int(first_gpu or 0)
+        if kind == "cuda" and torch.cuda.device_count() <= gpu:
             raise ValueError(
                 f"--device {device}: local rank {local_rank} needs a GPU of its own, "
                 f"{torch.cuda.device_count()} found; start fewer processes or use --device cpu"
             )
 
         return cls(
-            device=torch.device(kind, number) if kind == "cuda" else torch.device(kind),
+            device=torch.device(kind, gpu) if kind == "cuda" else torch.device(kind),
             rank=int(environment.get("RANK", 0)),
             size=int(environment.get("WORLD_SIZE", 1)),
             local_rank=local_rank,

@@ -342,6 +342,7 @@ class Engine:
         self.scaler.scale(loss).backward()
 
     def _update(self, number: int, reading_of: ReadingOf) -> Reading:
+        """Update the weights; explain an error of memory there, which no smaller batch prevents."""
         try:
             return self.update(reading_of)
         except (RuntimeError, MemoryError) as error:

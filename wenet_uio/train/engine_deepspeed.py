@@ -126,8 +126,8 @@ class DeepspeedEngine(Engine):
         state = {}
 
         for name, weight in self._trained().items():
-            of_weight = {key: get(weight, key) for key in keys}
-            state[name] = on_rank_0({**common, **of_weight}, self.world.rank)
+            weight_state = {key: get(weight, key) for key in keys}
+            state[name] = on_rank_0({**common, **weight_state}, self.world.rank)
 
         return {} if self.world.rank else state
 

@@ -25,7 +25,7 @@ class FsdpEngine(Engine):
         return self.world.size > 1
 
     def wrap(self) -> None:
-        """Shard each layer, and the rest of the model, over the ranks.
+        """Share each layer, and the rest of the model, over the ranks.
 
         Raises:
             ValueError: fully_shard cannot share a weight of this model.

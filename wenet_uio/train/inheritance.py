@@ -120,16 +120,18 @@ def inherit(
     Raises:
         OSError, ValueError: a tokenizer cannot be built, or the weights are those of another model.
     """
-    wanted = model.state_dict()
-    weights = dict(weights) | {name: value for name, value in wanted.items() if is_lora(name)}
+    new_weights = model.state_dict()
+    weights = dict(weights) | {
+        name: weight for name, weight in new_weights.items() if is_lora(name)
+    }
     units, former = Units.of(config), Units.of(of)
 
     if units != former:
         rows = units.rows_from(former)
-        tables = _tables_of_units(wanted, config)
+        tables = _tables_of_units(new_weights, config)
         for name, dim in tables.items():
             if name in weights:
-                weights[name] = _with_rows(wanted[name], weights[name], rows, dim)
+                weights[name] = _with_rows(new_weights[name], weights[name], rows, dim)
 
         log.info(
             "%s: other units: the output layer is new; %d of its %d units are units of the model, "
@@ -168,5 +170,5 @@ def _with_rows(
 ) -> torch.Tensor:
     """Return `new` with the rows {place in new: place in old} of `old`."""
     places = {place: origin for place, origin in rows.items() if origin < old.size(dim)}
-    taken = old.index_select(dim, torch.tensor(list(places.values())))
-    return new.clone().index_copy(dim, torch.tensor(list(places)), taken.to(new.dtype))
+    rows_of_old = old.index_select(dim, torch.tensor(list(places.values())))
+    return new.clone().index_copy(dim, torch.tensor(list(places)), rows_of_old.to(new.dtype))

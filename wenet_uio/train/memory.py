@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """True if an allocation failed, on the CPU or on a GPU."""
+    """Tell whether an allocation failed, on the CPU or on a GPU."""
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
     return isinstance(error, RuntimeError) and NO_MEMORY.search(str(error)) is not None
@@ -86,7 +86,7 @@ class TooLarge(NamedTuple):
     """Tokens of the longest transcript."""
 
     def is_within(self, *batches: Batch) -> bool:
-        """True if `batches`, joined to one, need at least as much memory, whatever the model.
+        """Tell whether `batches`, joined to one, need at least as much memory, whatever the model.
 
         Memory is a weighted sum of the `_products`, with weights that depend on the model. So a
         batch that is at least as large in every product needs at least as much.

@@ -24,7 +24,7 @@ def count(batches: Sequence[Batch]) -> dict[str, float]:
 
 
 def cost_bin(batch: Batch) -> int:
-    """Histogram bin n of the padded frames of a batch: 2^(n/8) <= frames < 2^((n+1)/8).
+    """Return the histogram bin n of the padded frames of a batch: 2^(n/8) <= frames < 2^((n+1)/8).
 
     For text without audio, padded tokens take the place of frames.
     """

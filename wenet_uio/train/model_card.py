@@ -173,6 +173,7 @@ class _Card:
         return "\n\n".join(part for part in parts if part) + "\n"
 
     def _summary(self) -> str:
+        """Return the title, and what the model is."""
         language = self.front.get("language")
         codes = [language] if isinstance(language, str) else language or []
         languages = f" ({_cell(', '.join(map(str, codes)))})" if codes else ""
@@ -185,6 +186,7 @@ class _Card:
         )
 
     def _use(self) -> str:
+        """Return how to load and run the model."""
         model = self.name if self.address is None else self.address
         quoted = shlex.quote(model if self.address is None else f"hf://{model}")
         load = "load_model" if self.address is None else "from_pretrained"
@@ -215,6 +217,7 @@ class _Card:
         return "\n".join(lines)
 
     def _rates(self) -> str:
+        """Return the section of error rates."""
         metrics = self.front.get("metrics")
         metric = metrics[0] if isinstance(metrics, list) and metrics else None
         unit = str(metric).upper() if metric in ("wer", "cer") else "error rate"
@@ -225,6 +228,7 @@ class _Card:
         return "## Error rates\n\n" + _table(table.head, table.rows)
 
     def _data(self) -> str:
+        """Return the section of the training data."""
         rows = []
         for title, key in (("training", "train_data"), ("validation", "cv_data")):
             record = self.start.get(key)
@@ -251,6 +255,7 @@ class _Card:
         return "\n\n".join(["## Data", *paragraphs]) if paragraphs else ""
 
     def _config(self) -> str:
+        """Return the section of the model: its parts, sizes and features."""
         config, data = self.config, self.config.dataset_conf
         encoder = (
             f"{config.encoder}: {config.encoder_conf.num_blocks} blocks, width "
@@ -282,6 +287,7 @@ class _Card:
         return f"## Model\n\n{_table(('', ''), known)}\n\n`{TRAIN_CONFIG}` has the whole config."
 
     def _training(self) -> str:
+        """Return the section of the training: steps, optimizer, machine and versions."""
         config, start = self.config, self.start
         optimizer = f"{config.optim}, lr {config.optim_conf.lr}, {config.scheduler}"
         commit = start.get("commit")
@@ -308,6 +314,7 @@ class _Card:
         return [*rows, ("its commit", str(commit))] if commit else rows
 
     def _limits(self) -> str:
+        """Return the section of limits."""
         rate = self.config.dataset_conf.resample_conf.resample_rate
         longest = (self.start.get("utterance_seconds") or {}).get("longest")
         languages = " and language" if self.front.get("language") else ""

@@ -60,16 +60,17 @@ class Objective(nn.Module):
         return losses["loss"] * 0.0
 
     def _losses(self, batch: Batch, cr_weight: float | None) -> Mapping[str, torch.Tensor]:
+        """Return the losses of a batch; `cr_weight` as in `TrainableModel.forward`."""
         with autocast(self.device, self.dtype):
             prompts = self.model.prompts(batch.texts, batch.extra, batch.keys)
             tensors = self._tensors(batch)
             if batch.other_feats is not None:
                 # One pass over both views: the second has features of its own and the same labels.
-                feats, *same = tensors
+                feats, *shared_tensors = tensors
                 other = self._padded_feats(batch.other_feats)
                 tensors = (
                     torch.cat((feats, other)),
-                    *(torch.cat((tensor, tensor)) for tensor in same),
+                    *(torch.cat((tensor, tensor)) for tensor in shared_tensors),
                 )
                 prompts = None if prompts is None else torch.cat((prompts, prompts))
                 if cr_weight is None:

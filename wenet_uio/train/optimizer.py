@@ -163,7 +163,7 @@ def _dealt(value: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def _is_shared(value: torch.Tensor) -> bool:
-    """True if each rank holds a part.
+    """Tell whether each rank holds a part.
 
     The package of DTensor is not imported for this: that takes half a second.
     """

@@ -79,13 +79,13 @@ def with_dtype(config: Config, device: torch.device, run: Path | None = None) ->
         run: folder of the run. On a CPU, a run that resumes keeps its type if the CPU has it.
     """
     torch.backends.cuda.enable_cudnn_sdp(config.cudnn_attention)
-    kept = _kept(run, device) if config.dtype == "auto" and run else None
-    dtype = kept or dtype_for(config.dtype, device)
+    dtype_of_run = _dtype_of_run(run, device) if config.dtype == "auto" and run else None
+    dtype = dtype_of_run or dtype_for(config.dtype, device)
     if dtype == config.dtype:
         return config
 
     reason = ""
-    if kept:
+    if dtype_of_run:
         reason = ", as the run began"
     elif device.type == "cuda":
         reason = ", TF32 for what stays fp32"
@@ -94,7 +94,7 @@ def with_dtype(config: Config, device: torch.device, run: Path | None = None) ->
     return config.model_copy(update={"dtype": dtype})
 
 
-def _kept(run: Path, device: torch.device) -> str | None:
+def _dtype_of_run(run: Path, device: torch.device) -> str | None:
     """Return the arithmetic that a run on a CPU began with.
 
     None if there is no such run, or this CPU lacks the arithmetic.

@@ -141,6 +141,7 @@ def _series(events: EventAccumulator) -> Series:
 
 
 def _summary(folder: Path, series: Series, max_epoch: int | None) -> str:
+    """Say how far the run is, and its lowest validation loss."""
     losses = series.get("cv/loss", [])
     if not losses:
         return "No epoch is complete yet."

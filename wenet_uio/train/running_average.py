@@ -24,7 +24,7 @@ class RunningAverage:
         self._means: dict[str, torch.Tensor] = {}
 
     def is_due(self, step: int) -> bool:
-        """True if the weights after optimizer step `step` (from 1) count."""
+        """Tell whether the weights after optimizer step `step` (from 1) count."""
         return step > self.conf.since and step % self.conf.interval == 0
 
     def add(self, weights: Mapping[str, torch.Tensor]) -> None:

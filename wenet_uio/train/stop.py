@@ -15,7 +15,7 @@ class StopRequest:
     asked = False
 
     def listen(self) -> None:
-        """From now on a SIGTERM sets `asked` and no longer ends the process."""
+        """Let a SIGTERM set `asked` from now on, instead of ending the process."""
         signal.signal(signal.SIGTERM, self._note)
 
     def ignore(self) -> None:

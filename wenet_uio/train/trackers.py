@@ -159,6 +159,7 @@ class _Sender:
         self._given.put(None)
 
     def join(self) -> None:
+        """Wait for the last entries to be sent; warn of those that are not."""
         self._thread.join(PATIENCE)
         unsent = self._number_waiting()
         if self._lost or unsent or self._thread.is_alive():
@@ -202,14 +203,16 @@ class _Sender:
             self._waiting.popleft()
 
     def _send(self, entry: Entry) -> None:
+        """Write what the tracker lacks of an entry, and record that the tracker has it."""
         if self._board is None:
             run = self._record.run_of(self._name)
             self._board = open_board(self._name, self._folder, run, self._config)
             self._record.keep(self._name, self._board.run, self._sent)
 
-        if new := _without_sent(entry, self._sent):
-            self._board.write(new)
-            self._sent |= dict.fromkeys(new.names(), new.step)
+        unsent = _without_sent(entry, self._sent)
+        if unsent:
+            self._board.write(unsent)
+            self._sent |= dict.fromkeys(unsent.names(), unsent.step)
             self._record.keep(self._name, self._board.run, self._sent)
 
     def _failed(self, error: Exception) -> None:

@@ -179,6 +179,7 @@ class Trainer:
         return {"train_data": self.train.data_record(), "cv_data": self.cv.data_record()}
 
     def _train(self) -> bool:
+        """Train until the run ends; False if a SIGTERM stopped it."""
         try:
             self._begin()
             while not self.progress.end(self.config):

@@ -37,7 +37,7 @@ def clip_and_apply(
     """
     scaler.unscale_(optimizer)
     grads = [weight.grad for weight in weights if weight.grad is not None]
-    shared_norm = nn.utils.get_total_norm(grads)
+    shared_norm = nn.utils.get_total_norm(grads)  # with FSDP, each rank holds a part of it
     norm = whole(shared_norm)
 
     if optimizer.defaults.get("fused") and not scaler.is_enabled():
@@ -49,7 +49,8 @@ def clip_and_apply(
         return reading_of(norm)
 
     reading = reading_of(norm)
-    if math.isfinite(reading.values[-1]):
+    norm_on_host = reading.values[-1]
+    if math.isfinite(norm_on_host):
         nn.utils.clip_grads_with_norm_(weights, largest_norm, shared_norm)
         optimizer.step()
 

@@ -62,6 +62,11 @@ def augmentations(section: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _of_augmentor(name: str, conf: Any, where: str) -> dict[str, Any]:
+    """Return the keys of `dataset_conf` for an augmentation of NeMo.
+
+    Raises:
+        ConfigError: the augmentation has no equal here, or `conf` has no keys.
+    """
     readers: dict[str, Callable[[Mapping[str, Any], str], dict[str, Any]]] = {
         "noise": _noise,
         "impulse": _impulse,

@@ -144,6 +144,7 @@ def one_per_bucket(values: Any, count: int, where: str) -> list[Any]:
 
 
 def _audio_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
+    """Return `batch_conf` for a loader of audio: buckets, or batches with an upper bound."""
     bins, sizes = section.get("bucket_duration_bins"), section.get("bucket_batch_size")
     if not section.get("use_bucketing", True):
         bins = None
@@ -236,8 +237,12 @@ def _text_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> d
 
 
 def _smallest_padded(bins: list[Any], sizes: list[int], *, total: bool) -> int:
-    """Return tokens of the smallest padded batch of some buckets; a bucket of two numbers counts
-    both texts of a pair, or with `total` false the first.
+    """Return the tokens of the smallest padded batch of some buckets.
+
+    Args:
+        bins: most tokens of each bucket; of pairs, a list of two numbers, one for each text.
+        sizes: texts in a batch of each bucket.
+        total: count both texts of a pair; False: the first.
     """
     counted = slice(None) if total else slice(1)
     lengths = [sum(end[counted]) if isinstance(end, list) else end for end in bins]

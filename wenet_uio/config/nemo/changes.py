@@ -65,21 +65,24 @@ def with_overrides(
 def _in_order(
     layout: dict[str, Any], changes: Sequence[Override], convert: Callable[[dict], Converted]
 ) -> Converted:
-    """Set overrides one after the other: runs of NeMo's on the layout, others on its conversion."""
+    """Set overrides one after the other: those of NeMo's keys in the layout, the others in its
+    conversion.
+    """
     converted: Converted | None = None
-    for is_nemo, run in groupby(changes, lambda change: is_nemo_path(change.path)):
+    for is_nemo, neighbours in groupby(changes, lambda change: is_nemo_path(change.path)):
         if is_nemo:
-            earlier = convert(layout) if converted else None
-            for change in run:
-                moved = _as_given(placed(change))
-                _refuse_without_effect(moved, layout)
-                apply_override(layout, moved, merges=True)
-            if converted and earlier:
-                converted = _followed(converted, earlier, convert(layout))
+            before = convert(layout) if converted else None
+            for change in neighbours:
+                change_of_layout = _as_given(placed(change))
+                _refuse_without_effect(change_of_layout, layout)
+                apply_override(layout, change_of_layout, merges=True)
+            # What these overrides change is also changed in a conversion that has others already.
+            if converted and before:
+                converted = _followed(converted, before, convert(layout))
             continue
 
         converted = converted or convert(layout)
-        for change in run:
+        for change in neighbours:
             apply_override(converted.values, change)
 
     return converted or convert(layout)
@@ -98,10 +101,15 @@ def _refuse_without_effect(change: Override, layout: Mapping[str, Any]) -> None:
     A key of `model` may have an effect if the file has it, because other keys may refer to it.
     """
     first, *rest = change.path
-    name = str((rest or [first])[0])
-    in_file = first == MODEL and name in layout.get(MODEL, {})
-    is_part = first == MODEL and (len(rest) > 1 or name == "sample_rate")
-    if (first == MODEL and not in_file and not is_part) or first in WITHOUT_EFFECT:
+    if first == MODEL:
+        name = str(rest[0]) if rest else first
+        is_in_file = name in layout.get(MODEL, {})
+        is_part = len(rest) > 1 or name == "sample_rate"
+        has_no_effect = not is_in_file and not is_part
+    else:
+        has_no_effect = first in WITHOUT_EFFECT
+
+    if has_no_effect:
         path = ".".join(["model", *rest] if first == MODEL else change.path)
         advice = WITHOUT_EFFECT.get(
             first,

@@ -83,7 +83,7 @@ def from_nemo(
     if not of_model:
         layout = with_references(layout, targets)
 
-    of_file = _taken_keys_of_file(layout, referred, where, notes)
+    keys_of_file = _taken_keys_of_file(layout, referred, where, notes)
     model = layout.pop(MODEL, {})
     loaders = {name: layout.pop(name, None) for name in LOADERS}
     _leave_out_given(layout, given, where, notes)
@@ -92,7 +92,7 @@ def from_nemo(
         layout |= tokenizer_keys(section, f"{where}: tokenizer", notes)
 
     _add_loaders(layout, loaders, model.get("sample_rate"), where, notes)
-    _add_run(layout, of_file, where, notes)
+    _add_run(layout, keys_of_file, where, notes)
     has_encoder = any(part in layout or part in given for part in OWN_PARTS)
     check_model(model, f"{where}: model", notes, has_encoder=has_encoder)
     refuse_unresolved(layout, where)
@@ -149,8 +149,8 @@ def _taken_keys_of_file(
         return {}
 
     names = (*OF_FILE, *VARIABLES, *(referred - Config.model_fields.keys()))
-    of_file = {key: layout.pop(key) for key in names if key in layout}
-    for key, value in of_file.items():
+    keys_of_file = {key: layout.pop(key) for key in names if key in layout}
+    for key, value in keys_of_file.items():
         if key.startswith("init_from") and value is not None:
             raise ConfigError(
                 f"{where}: {key}: weights of NeMo are not read; write {key}: null, and give weights "
@@ -159,7 +159,7 @@ def _taken_keys_of_file(
         if key in OF_RUN and value is not None:
             notes.append(f"{where}: {key}: not read here: {OF_RUN[key]}")
 
-    return of_file
+    return keys_of_file
 
 
 def _add_run(
@@ -207,18 +207,18 @@ def _add_loader(
     """Add `data` and the keys of `dataset_conf`, in place."""
     section, where = stated_keys(section), f"{where}: train_ds"
     if values.get("tokenizer") == "aggregate" and "lang_field" in section:
-        of_language = {"lang_field": section.pop("lang_field")}
-        values["tokenizer_conf"] = merged(values.get("tokenizer_conf"), of_language)
+        language_keys = {"lang_field": section.pop("lang_field")}
+        values["tokenizer_conf"] = merged(values.get("tokenizer_conf"), language_keys)
 
     data = data_of(section, where, notes)
-    of_yaml = values.get("dataset_conf") or {}
+    stated = values.get("dataset_conf") or {}
     keys = _dataset_keys(section, where, notes)
-    _join_filters(data, of_yaml.get("filter_conf") or {})
+    _join_filters(data, stated.get("filter_conf") or {})
     for name in ("filter_conf", "batch_conf"):
         if name in data:
-            keys[name] = merged(of_yaml.get(name), data.pop(name))
+            keys[name] = merged(stated.get(name), data.pop(name))
 
-    values["dataset_conf"] = {**of_yaml, **keys}
+    values["dataset_conf"] = {**stated, **keys}
     if data["sources"]:
         _refuse_two(values.get("data"), where, "data and train_ds both name training data")
         values["data"] = data
@@ -249,8 +249,8 @@ def _join_filters(data: dict[str, Any], of_run: Mapping[str, Any]) -> None:
 
 def _dataset_keys(section: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
     """Return keys at the top of `dataset_conf`."""
-    of_run = {key: section[key] for key in (*OTHERS, *AUGMENTATIONS) if key in section}
-    refuse_missing(of_run, where, "model.train_ds")
+    keys_of_run = {key: section[key] for key in (*OTHERS, *AUGMENTATIONS) if key in section}
+    refuse_missing(keys_of_run, where, "model.train_ds")
     keys = augmentations(section, where)
     shuffle, seed, rate = (agreed(section, name, where) for name in OF_RUN_KEYS)
     if shuffle is not None:
@@ -284,9 +284,9 @@ def _add_validation(
         values["cv_data"] = data
 
     rate, conf = section.get("sample_rate"), (values.get("dataset_conf") or {})
-    of_training = (conf.get("resample_conf") or {}).get("resample_rate")
-    if isinstance(rate, int) and of_training not in (None, rate):
+    training_rate = (conf.get("resample_conf") or {}).get("resample_rate")
+    if isinstance(rate, int) and training_rate not in (None, rate):
         raise ConfigError(
-            f"{where}: validation_ds.sample_rate: {rate}, and {of_training} in training; all audio "
-            "is resampled to one rate: write it once"
+            f"{where}: validation_ds.sample_rate: {rate}, and {training_rate} in training; all "
+            "audio is resampled to one rate: write it once"
         )

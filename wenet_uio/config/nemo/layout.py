@@ -95,9 +95,12 @@ def _holds_sections(key: str, value: Any) -> bool:
     """Tell whether the value of `model` or `data` holds sections of NeMo."""
     if not isinstance(value, dict):
         return False
+    if key == "model":
+        return True
 
     # `data` may be a section itself; then none of its keys has a place elsewhere in the layout.
-    return key == "model" or any(canonical((key, str(name)))[0] != key for name in value)
+    sections = [canonical((key, str(name)))[0] for name in value]
+    return any(section != key for section in sections)
 
 
 def _add_sections(layout: dict[str, Any], key: str, held: dict[str, Any], where: str) -> None:

@@ -120,9 +120,9 @@ def _schedule(
 
 def _numbers_of(sched: Any, name: str, where: str) -> dict[str, float]:
     """Return the keys of a schedule that are read."""
-    stated = sched if isinstance(sched, Mapping) else {}
+    section = sched if isinstance(sched, Mapping) else {}
     numbers: dict[str, float] = {}
-    for key, value in stated.items():
+    for key, value in section.items():
         if value is None or key == "name" or key in UNUSED:
             continue
         if key not in SCHED_KEYS[name]:
@@ -190,6 +190,7 @@ def _cosine(
     where: str,
     notes: list[str],
 ) -> dict[str, Any]:
+    """Return keys of Config for NeMo's CosineAnnealing."""
     if values.get("constant_steps") or values.get("constant_ratio"):
         raise ConfigError(
             f"{where}.constant_steps: has no equal here; write max_steps without the constant part"
@@ -213,6 +214,7 @@ def _noam_hold(
     where: str,
     notes: list[str],
 ) -> dict[str, Any]:
+    """Return keys of Config for NeMo's NoamHoldAnnealing."""
     scheduler_conf: dict[str, Any] = {"max_steps": _required(steps, where)}
     for key in ("warmup_steps", "hold_steps"):
         if key in values:

@@ -151,11 +151,13 @@ def _number_of_buckets(files: Mapping[str, Any], where: str) -> int:
 
 
 def is_text(sources: list[dict[str, Any]]) -> bool:
-    """Tell whether all sources, also those in groups, are text without audio."""
-    kinds = [
-        is_text(source["input_cfg"])
-        if isinstance(source.get("input_cfg"), list)
-        else source.get("type") in SOURCE_TYPES and source_type(source["type"]).is_text
-        for source in sources
-    ]
-    return bool(kinds) and all(kinds)
+    """Tell whether there are sources, and all of them are text without audio, also in groups."""
+    return bool(sources) and all(map(_is_text_source, sources))
+
+
+def _is_text_source(source: dict[str, Any]) -> bool:
+    """Tell whether a source is text without audio, or a group of such sources."""
+    members = source.get("input_cfg")
+    if isinstance(members, list):
+        return is_text(members)
+    return source.get("type") in SOURCE_TYPES and source_type(source["type"]).is_text

@@ -31,8 +31,7 @@ DEFAULT_TEMPERATURE = 5
 def with_text_data(
     sources: list[dict[str, Any]], section: Mapping[str, Any], where: str, notes: list[str]
 ) -> dict[str, Any]:
-    """Return keys of `data`: the sources of a loader and the text that is spoken, mixed as NeMo
-    mixes them.
+    """Return keys of `data` for the audio of a loader and its `text_data`, mixed as in NeMo.
 
     Args:
         sources: sources of audio; may be empty.
@@ -48,8 +47,9 @@ def with_text_data(
         return {"sources": sources}
 
     _check(text, f"{where}.text_data", notes)
-    source = {"type": "tts_text", **{key: text[key] for key in FILES if text.get(key)}}
-    return _mixed(sources, source, [text.get(key) or section.get(key) for key in SAMPLING], where)
+    text_source = {"type": "tts_text", **{key: text[key] for key in FILES if text.get(key)}}
+    sampling = [text.get(key) or section.get(key) for key in SAMPLING]
+    return _mixed(sources, text_source, sampling, where)
 
 
 def _mixed(
@@ -90,6 +90,7 @@ def _weights(technique: str, shares: Any, where: str) -> Sequence[float]:
 
 
 def _check(text: Any, where: str, notes: list[str]) -> None:
+    """Refuse a `text_data` without a manifest or with unknown keys, and note unused keys."""
     if not isinstance(text, Mapping) or not text.get(FILES[0]):
         raise ConfigError(
             f"{where}: needs manifest_filepath, the texts to be spoken; found {text!r}"

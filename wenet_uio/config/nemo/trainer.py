@@ -281,6 +281,7 @@ def _clipping(value: Any, where: str) -> dict[str, Any]:
 
 
 def _precision(value: Any, where: str) -> dict[str, Any]:
+    """Return `dtype` for a `precision` of Lightning."""
     if value is None:
         return {}
     if str(value) not in PRECISIONS:

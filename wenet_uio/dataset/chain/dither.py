@@ -21,7 +21,7 @@ CHUNK = 1 << 16
 
 
 def white_noise(seeds: torch.Tensor, samples: int) -> torch.Tensor:
-    """Normal noise of standard deviation 1, (B, samples) float32 on the device of `seeds` (B,)
+    """Draw normal noise of standard deviation 1, (B, samples) float32 on the device of `seeds` (B,)
     int64.
 
     SplitMix64 (Steele et al., OOPSLA 2014) of a counter gives 64-bit numbers; each number selects

@@ -197,7 +197,7 @@ def _log_(x: torch.Tensor) -> torch.Tensor:
 
 
 def mfcc(waveform: torch.Tensor, sample_rate: int, conf: MfccConf) -> torch.Tensor:
-    """Mel cepstra (frames, num_ceps): the liftered cosine transform of `fbank`."""
+    """Compute mel cepstra (frames, num_ceps): the liftered cosine transform of `fbank`."""
     return mfccs([waveform], sample_rate, conf)[0]
 
 

@@ -103,12 +103,14 @@ def _with_feats(
     examples: Sequence[Example],
     compute: Callable[[Sequence[torch.Tensor], int], Sequence[torch.Tensor]],
 ) -> list[Example | SkipSample]:
-    """Replace the waveforms of examples by the features that `compute` makes of those of one sample
-    rate.
+    """Replace the waveforms of examples by their features.
+
+    Args:
+        compute: (waveforms, their sample rate) -> the features of each.
     """
     changed: list[Example | SkipSample] = [*examples]
     for rate in {example.sample_rate for example in examples}:
-        places = [place for place, each in enumerate(examples) if each.sample_rate == rate]
+        places = [place for place, example in enumerate(examples) if example.sample_rate == rate]
         feats_of_all = compute([waveform_of(examples[place]) for place in places], rate)
         for place, feats in zip(places, feats_of_all, strict=True):
             try:

@@ -63,7 +63,7 @@ class RecordedNoise:
     recordings: Recordings
 
     def __call__(self, example: Example, random: Random) -> Excerpt:
-        """An excerpt of a drawn recording."""
+        """Return an excerpt of a drawn recording."""
         return self.recordings.excerpt(len(waveform_of(example)), random)
 
 
@@ -76,7 +76,7 @@ class Babble:
     """Lowest and highest number of utterances."""
 
     def __call__(self, example: Example, random: Random) -> Excerpt:
-        """The sum; utterances that are shorter are repeated."""
+        """Return the sum; utterances that are shorter are repeated."""
         samples, unreadable = len(waveform_of(example)), ()
         babble: torch.Tensor | None = None
         for _ in range(random.randint(*self.talkers)):
@@ -97,7 +97,7 @@ class ColouredNoise:
     exponent: int
 
     def __call__(self, example: Example, random: Random) -> Excerpt:
-        """An excerpt from a drawn place."""
+        """Return an excerpt from a drawn place."""
         table = coloured_noise(self.exponent)
         return Excerpt(repeated(table, random.randrange(len(table)), len(waveform_of(example))), ())
 

@@ -78,7 +78,7 @@ class Recordings:
         return Excerpt(repeated(waveform, random.randrange(len(waveform)), samples), unreadable)
 
     def part(self, samples: int, random: Random, other_than: str = "") -> Excerpt:
-        """Like `excerpt`, but all of a recording that is shorter, as it is."""
+        """Draw as `excerpt` does, but return a recording that is shorter as it is."""
         return self._drawn(samples, random, other_than)
 
     def beginning(self, samples: int, random: Random) -> Excerpt:
@@ -88,6 +88,9 @@ class Recordings:
     def _drawn(
         self, samples: int, random: Random, other_than: str = "", place: float | None = None
     ) -> Excerpt:
+        """Draw a recording, and cut it to at most `samples` samples; try others if it cannot be
+        read.
+        """
         unreadable: list[Skipped] = []
         for _ in range(TRIES):
             ref = self._ref(random.randrange(len(self)))

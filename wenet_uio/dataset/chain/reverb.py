@@ -73,7 +73,7 @@ class RecordedRooms:
     def __call__(
         self, rate: int, random: Random
     ) -> tuple[ImpulseResponse | None, tuple[Skipped, ...]]:
-        """A drawn response."""
+        """Return a drawn response."""
         recording, unreadable = self.recordings.beginning(int(MOST_SECONDS * rate), random)
         if recording is None or not power(recording):
             return None, unreadable
@@ -92,7 +92,7 @@ class SimulatedRooms:
     def __call__(
         self, rate: int, random: Random
     ) -> tuple[ImpulseResponse | None, tuple[Skipped, ...]]:
-        """The response of a drawn room."""
+        """Return the response of a drawn room."""
         return simulated_room(random.randrange(self.number), self.rt60, rate), ()
 
 

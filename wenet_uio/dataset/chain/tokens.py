@@ -62,7 +62,7 @@ class Filter:
     conf: FilterConf
 
     def __call__(self, example: Example) -> Example:
-        """The example itself.
+        """Return the example itself.
 
         Raises:
             SkipSample: the number of tokens is out of bounds.

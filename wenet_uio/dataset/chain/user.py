@@ -24,7 +24,7 @@ class UserOperator:
     operator: Callable[[Example], object]
 
     def __call__(self, example: Example) -> Example:
-        """The changed example.
+        """Return the changed example.
 
         Raises:
             SkipSample: the operator leaves the sample out.

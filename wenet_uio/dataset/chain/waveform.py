@@ -55,12 +55,13 @@ def resample(waveform: torch.Tensor, source_rate: int, target_rate: int) -> torc
     torchaudio's convolution is set up again for every length of waveform, which takes longer than
     the convolution itself.
     """
-    filters, width, source, target = _filters(source_rate, target_rate)
+    # A block of `source` samples becomes `target` samples; each of these has a filter.
+    filters, taps_before, source, target = _filters(source_rate, target_rate)
     length = -(-len(waveform) * target_rate // source_rate)
-    blocks = -(-length // target)
-    padded = torch.zeros((blocks - 1) * source + len(filters))
-    room = padded[width : width + len(waveform)]
-    room.copy_(waveform[: len(room)])
+    num_blocks = -(-length // target)
+    padded = torch.zeros((num_blocks - 1) * source + len(filters))
+    inside = padded[taps_before : taps_before + len(waveform)]
+    inside.copy_(waveform[: len(inside)])
 
     return torch.mm(padded.unfold(0, len(filters), source), filters).flatten()[:length]
 
@@ -78,8 +79,10 @@ def resampling_ratio(source_rate: int, target_rate: int) -> Fraction:
 
 @lru_cache(maxsize=64)
 def _filters(source_rate: int, target_rate: int) -> tuple[torch.Tensor, int, int, int]:
-    """Return filters (taps, target), taps before the first sample, and both numbers of the
-    ratio.
+    """Return the filters that turn blocks of `source` samples into `target` samples.
+
+    Returns:
+        filters (taps, target), the number of taps before the first sample, source, and target.
     """
     from torchaudio.transforms import Resample as SincResample  # slow import: one second
 
@@ -87,7 +90,7 @@ def _filters(source_rate: int, target_rate: int) -> tuple[torch.Tensor, int, int
     if ratio == 1:  # torchaudio has no filters for equal rates
         return torch.ones(1, 1), 0, 1, 1
 
-    made = SincResample(ratio.numerator, ratio.denominator)
-    kernel: torch.Tensor = made.kernel  # pyright: ignore[reportAssignmentType] - a buffer of the module
+    module = SincResample(ratio.numerator, ratio.denominator)
+    kernel: torch.Tensor = module.kernel  # pyright: ignore[reportAssignmentType] - a buffer of the module
 
-    return kernel[:, 0].T.contiguous(), made.width, ratio.numerator, ratio.denominator
+    return kernel[:, 0].T.contiguous(), module.width, ratio.numerator, ratio.denominator

@@ -97,6 +97,11 @@ def _rooms(reverb: ReverbConf, conf: DatasetConf) -> RecordedRooms | SimulatedRo
 
 
 def _lossy(codec: CodecConf, rate: int) -> LossyCodec:
+    """Build the operator of lossy codecs.
+
+    Raises:
+        ConfigError: a codec does not have the sample rate.
+    """
     for name, rates in (("opus", OPUS_RATES), ("mp3", MP3_RATES)):
         if name in codec.codecs and rate not in rates:
             known = ", ".join(map(str, rates))

@@ -201,13 +201,12 @@ class Corpus(ABC):
 
     def lengths(self, shards: np.ndarray) -> Stored:
         """Return lengths of all samples of one or more shards, one shard after the other."""
-        rows = [self.rows(int(shard)) for shard in shards]
-        return Stored(
-            *(
-                np.concatenate([getattr(shard_rows, name) for shard_rows in rows])
-                for name in Stored._fields
-            )
-        )
+        rows_of_shards = [self.rows(int(shard)) for shard in shards]
+        columns = [
+            np.concatenate([getattr(rows, name) for rows in rows_of_shards])
+            for name in Stored._fields
+        ]
+        return Stored(*columns)
 
     @abstractmethod
     def read(self, ref: SampleRef) -> Utterance:

@@ -85,59 +85,72 @@ def distinct_keys(keys: Sequence[str], audio: Sequence[Audio | None]) -> Sequenc
         keys: the keys by rules 1 and 2.
         audio: the audio of lines that state no key; None for lines that do.
     """
-    named = {number: source for number, source in enumerate(audio) if source is not None}
-    if len({keys[number] for number in named}) == len(named):
+    # {number of a line that states no key: its audio}
+    unkeyed = {number: source for number, source in enumerate(audio) if source is not None}
+    if len({keys[number] for number in unkeyed}) == len(unkeyed):
         return keys
 
-    longer = list(keys)
-    if not _are_of_one_audio(longer, named):
-        heads = _heads([wav for wav, _, _ in named.values()])
-        for number, head in zip(named, heads, strict=True):
-            longer[number] = one_word(head + keys[number])
+    longer_keys = list(keys)
+    if not _are_of_one_audio(longer_keys, unkeyed):
+        heads = _heads([wav for wav, _, _ in unkeyed.values()])
+        for number, head in zip(unkeyed, heads, strict=True):
+            longer_keys[number] = one_word(head + keys[number])
         # Starts in one recording that differ only beyond the digits of a key
-        if not _are_of_one_audio(longer, named):
-            for (number, (wav, start, _)), head in zip(named.items(), heads, strict=True):
-                longer[number] = one_word(head + key_of_audio(wav, start, ALL_DIGITS))
+        if not _are_of_one_audio(longer_keys, unkeyed):
+            for (number, (wav, start, _)), head in zip(unkeyed.items(), heads, strict=True):
+                longer_keys[number] = one_word(head + key_of_audio(wav, start, ALL_DIGITS))
 
-    _add_ends(longer, named)
-    _add_numbers(longer, named)
-    return longer
+    _add_ends(longer_keys, unkeyed)
+    _add_numbers(longer_keys, unkeyed)
+    return longer_keys
 
 
-def _are_of_one_audio(keys: Sequence[str], named: Mapping[int, Audio]) -> bool:
-    """Tell whether all numbered lines with one key name one audio and one start."""
+def _are_of_one_audio(keys: Sequence[str], unkeyed: Mapping[int, Audio]) -> bool:
+    """Tell whether lines with one key name one audio and one start.
+
+    Args:
+        unkeyed: {number of a line that states no key: its audio}.
+    """
     first_of_key: dict[str, Audio] = {}
     return all(
         first_of_key.setdefault(keys[number], audio)[:2] == audio[:2]
-        for number, audio in named.items()
+        for number, audio in unkeyed.items()
     )
 
 
-def _add_ends(keys: list[str], named: Mapping[int, Audio]) -> None:
-    """Add the end, in place, to the keys that several lines with different ends share."""
-    ends: dict[str, set[float | None]] = {}
-    for number, (_, _, end) in named.items():
-        ends.setdefault(keys[number], set()).add(end)
+def _add_ends(keys: list[str], unkeyed: Mapping[int, Audio]) -> None:
+    """Add the end, in place, to the keys that several lines with different ends share.
 
-    for number, (_, start, end) in named.items():
-        if len(ends[keys[number]]) > 1 and end is not None:
+    Args:
+        unkeyed: {number of a line that states no key: its audio}.
+    """
+    ends_of_key: dict[str, set[float | None]] = {}
+    for number, (_, _, end) in unkeyed.items():
+        ends_of_key.setdefault(keys[number], set()).add(end)
+
+    for number, (_, start, end) in unkeyed.items():
+        if len(ends_of_key[keys[number]]) > 1 and end is not None:
             keys[number] += f"{'' if start else '_0'}-{end:.{ALL_DIGITS}g}"
 
 
-def _add_numbers(keys: list[str], named: Mapping[int, Audio]) -> None:
-    """Add -sub1, -sub2, …, in place, to all but the first of the lines that have one key."""
-    used, repeats = {keys[number] for number in named}, Counter[str]()
-    seen: set[str] = set()
-    for number in named:
-        key = keys[number]
-        while keys[number] in seen:
-            repeats[key] += 1
-            longer = f"{key}-sub{repeats[key]}"
-            if longer not in used:
-                keys[number] = longer
+def _add_numbers(keys: list[str], unkeyed: Mapping[int, Audio]) -> None:
+    """Add -sub1, -sub2, …, in place, to all but the first of the lines that have one key.
 
-        seen.add(keys[number])
-        used.add(keys[number])
+    Args:
+        unkeyed: {number of a line that states no key: its audio}.
+    """
+    all_keys, repeats = {keys[number] for number in unkeyed}, Counter[str]()
+    keys_of_earlier_lines: set[str] = set()
+    for number in unkeyed:
+        key = keys[number]
+        while keys[number] in keys_of_earlier_lines:
+            repeats[key] += 1
+            longer_key = f"{key}-sub{repeats[key]}"
+            if longer_key not in all_keys:
+                keys[number] = longer_key
+
+        keys_of_earlier_lines.add(keys[number])
+        all_keys.add(keys[number])
 
 
 def _heads(wavs: Sequence[str]) -> list[str]:

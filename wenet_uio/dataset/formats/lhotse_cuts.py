@@ -95,7 +95,7 @@ def utterance_of(cut: Any) -> RawLine:
 
 @contextmanager
 def _wrong_values_named() -> Iterator[None]:
-    """Errors of values that lhotse does not check become a ListError."""
+    """Raise ListError for errors of values that lhotse does not check."""
     try:
         yield
     except (ListError, AudioError):
@@ -191,9 +191,8 @@ def _sample_of(
     start, end = _span(cut, info.num_samples / info.sample_rate)
     extra = _extra(cut, _channel(cut))
 
-    return FoundSample(
-        RawLine(one_word(str(cut.id)), member.name, _text(cut), start, end, extra), member, None
-    )
+    line = RawLine(one_word(str(cut.id)), member.name, _text(cut), start, end, extra)
+    return FoundSample(line, audio=member, text=None)
 
 
 def _check_plain(cut: Any) -> None:
@@ -215,7 +214,7 @@ def _source(cut: Any) -> tuple[str, int | None]:
     only one).
     """
     _check_plain(cut)
-    channel = _channel(cut, always=True)
+    channel = _channel_number(cut)
     source = next((source for source in cut.recording.sources if channel in source.channels), None)
     if source is None or source.type not in ("file", "url"):
         problem = "no source" if source is None else f"a source of type {source.type}"
@@ -227,27 +226,27 @@ def _source(cut: Any) -> tuple[str, int | None]:
     return str(source.source), None if len(source.channels) == 1 else source.channels.index(channel)
 
 
-def _channel(cut: Any, *, always: bool = False) -> int | None:
-    """Return the index of the channel of a cut among those of its recording (None if there is only
-    one).
+def _channel(cut: Any) -> int | None:
+    """Return the place of a cut's channel among those of its recording; None if it is the only one."""
+    channels_of_recording = cut.recording.channel_ids
+    number = _channel_number(cut)
+    return None if len(channels_of_recording) < 2 else channels_of_recording.index(number)
 
-    `always` gives the number of the channel instead, as the recording counts it.
+
+def _channel_number(cut: Any) -> int:
+    """Return the number that the recording gives to the channel of a cut.
+
+    Raises:
+        ListError: the cut has several channels.
     """
     channels = cut.channel if isinstance(cut.channel, list) else [cut.channel]
     if len(channels) != 1:
         raise ListError(f"{len(channels)} channels in one cut; make a cut for each channel")
-
-    recorded = cut.recording.channel_ids
-    if always:
-        return channels[0]
-
-    return None if len(recorded) < 2 else recorded.index(channels[0])
+    return channels[0]
 
 
 def _span(cut: Any, seconds: float) -> tuple[float, float | None]:
-    """Start and end of a cut in its audio of `seconds`; 0 and None if the cut is the whole
-    audio.
-    """
+    """Return start and end of a cut in seconds; 0 and None if it is the whole audio of `seconds`."""
     if not cut.start and abs(cut.duration - seconds) * cut.sampling_rate < 1:
         return 0.0, None
     return cut.start, cut.start + cut.duration

@@ -78,9 +78,8 @@ def find_entries(
             if skip:
                 raise ListError(skip)
 
-            samples.append(
-                FoundSample(_segment(line, name, info_of(by_name[name])), by_name[name], None)
-            )
+            segment = _segment(line, name, info_of(by_name[name]))
+            samples.append(FoundSample(segment, audio=by_name[name], text=None))
         except (ListError, AudioError) as error:
             bad.append((key, str(error)))
 

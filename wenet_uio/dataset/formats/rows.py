@@ -95,10 +95,10 @@ def _sample(name: str, values: dict[str, Any], columns: Columns, layout: Layout)
 
 def times_of(values: Mapping[str, Any]) -> list[str]:
     """Return the columns of a row that state times of a segment, in the order of the row."""
-    stated = [name for name in values if name in STARTS + ENDS and _is_time(values[name])]
-    if any(name in STARTS for name in stated) and _is_time(values.get("duration")):
-        stated.append("duration")
-    return stated
+    columns = [name for name in values if name in STARTS + ENDS and _is_time(values[name])]
+    if any(name in STARTS for name in columns) and _is_time(values.get("duration")):
+        columns.append("duration")
+    return columns
 
 
 def uncut_note(file: str, columns: Collection[str], are_fields: bool = True) -> str:
@@ -187,11 +187,11 @@ def _path_of_audio(values: Mapping[str, Any], audio: str | None) -> str | None:
     folders comes first.
     """
     inside = values.get(audio or "")
-    stated = [
+    candidates = [
         inside.get("path") if isinstance(inside, dict) else inside,
         *map(values.get, AUDIO_COLUMNS),
     ]
-    paths = [path for path in stated if _is_filled(path)]
+    paths = [path for path in candidates if _is_filled(path)]
     return next(filter(_folders_of, paths), paths[0] if paths else None)
 
 

@@ -138,7 +138,7 @@ def find_samples(
     members = _without_resource_forks(members)
     ways = ("last", "first", "audio") if layout.key_ends == "auto" else (layout.key_ends,)
     # Of equals, max takes the first: so the order of the ways counts.
-    groups = max((list(_grouped(members, way)) for way in ways), key=_whole_and_incomplete)
+    groups = max((list(_grouped(members, way)) for way in ways), key=_merit)
     samples, bad = [], []
 
     for key, fields, double_field in groups:
@@ -215,11 +215,16 @@ def _split_by_audio(name: str, audio_keys: frozenset[str]) -> tuple[str, str]:
 
 
 def keys_of(name: str) -> set[str]:
-    """Return the keys that a member may belong to: up to any dot of its name."""
+    """Return the keys that a member may belong to: up to any dot of its name.
+
+    `x/a.b.wav` may belong to `x/a` and to `x/a.b`; a name without a dot is its own key.
+    """
     folder, slash, base = name.rpartition("/")
     parts = base.split(".")
-    ends = range(1, max(2, len(parts)))
-    return {as_word(f"{folder}{slash}{'.'.join(parts[:end])}") for end in ends}
+    most_parts = max(1, len(parts) - 1)
+    return {
+        as_word(f"{folder}{slash}{'.'.join(parts[:count])}") for count in range(1, most_parts + 1)
+    }
 
 
 def is_member_of(key: str, data: memoryview, start: int, end: int) -> bool:
@@ -254,9 +259,9 @@ def is_member_of(key: str, data: memoryview, start: int, end: int) -> bool:
     return stated_size == size and key in keys_of(plain_name(name))
 
 
-def _whole_and_incomplete(groups: Sequence[Group]) -> tuple[int, int]:
-    """Return what is larger for a better way: the number of whole samples, and that of incomplete
-    samples with a minus.
+def _merit(groups: Sequence[Group]) -> tuple[int, int]:
+    """Return (whole samples, minus incomplete samples): the better way to end keys has the larger
+    pair.
     """
     whole = sum(map(_is_whole, groups))
     incomplete = len(groups) - whole
@@ -271,7 +276,11 @@ def _is_whole(group: Group) -> bool:
 
 
 def _sample(key: str, fields: Fields, layout: Layout, read: ReadMember) -> FoundSample:
-    """Raise ListError if audio or text is missing, or a JSON member is not JSON."""
+    """Return the sample of the members with one key.
+
+    Raises:
+        ListError: audio or text is missing, or a JSON member is not JSON.
+    """
     audio = _audio_field(fields, layout)
     extra = _extra(fields, audio, read)
     text, text_member = _text(fields, extra, layout, read)
@@ -295,14 +304,21 @@ def _sample(key: str, fields: Fields, layout: Layout, read: ReadMember) -> Found
 
 
 def _renamed(extra: dict[str, Any], rename: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Return other fields under new names; `rename` has (new name, old names separated by `;`), of
-    which the first that the sample has counts.
+    """Return the other fields of a sample under new names.
+
+    Args:
+        rename: (new name, old names separated by `;`); the first old name that the sample has
+            counts.
     """
-    old_of = {
-        new: next((name for name in old.split(";") if name in extra), None) for new, old in rename
-    }
-    kept = {name: value for name, value in extra.items() if name not in old_of.values()}
-    return kept | {new: extra[old] for new, old in old_of.items() if old is not None}
+    old_names: dict[str, str] = {}
+    for new_name, alternatives in rename:
+        for name in alternatives.split(";"):
+            if name in extra:
+                old_names[new_name] = name
+                break
+
+    kept = {name: value for name, value in extra.items() if name not in old_names.values()}
+    return kept | {new_name: extra[old_name] for new_name, old_name in old_names.items()}
 
 
 def _are_features(data: bytes) -> bool:

@@ -154,7 +154,8 @@ class HeaderReader:
 
     def _placed(self, header: Header) -> Header:
         """Return the header with the offset of its data; moves on to the header behind the data."""
-        start, problem, self._problem = self.position, self._problem, ""
+        start = self.position
+        problem, self._problem = self._problem, ""
         size = 0 if header.kind in WITHOUT_DATA else header.size
         present = len(self._data) - self.position
         if 0 <= size <= present:

@@ -104,19 +104,22 @@ def _runs(values: list[int], cap: int, at_most: int | None = None) -> list[Run] 
             True,
             key=lambda stop: (stop - first) * values[stop - 1] > cap,
         )
-        last = max(sure + steps_beyond_sure, first + 1)
-        runs.append((first, last))
-        first = last
+        run_end = max(sure + steps_beyond_sure, first + 1)
+        runs.append((first, run_end))
+        first = run_end
 
     return runs
 
 
 def _halve_largest(runs: list[Run], values: list[int]) -> None:
     """Halve, in place, the run of the highest cost that has more than one sample."""
-    largest = max(
-        (number for number, (first, last) in enumerate(runs) if last - first > 1),
-        key=lambda number: (runs[number][1] - runs[number][0]) * values[runs[number][1] - 1],
-    )
-    first, last = runs[largest]
-    middle = (first + last) // 2
-    runs[largest : largest + 1] = [(first, middle), (middle, last)]
+
+    def padded_cost(number: int) -> int:
+        first, end = runs[number]
+        return (end - first) * values[end - 1]
+
+    can_be_halved = (number for number, (first, end) in enumerate(runs) if end - first > 1)
+    largest = max(can_be_halved, key=padded_cost)
+    first, end = runs[largest]
+    middle = (first + end) // 2
+    runs[largest : largest + 1] = [(first, middle), (middle, end)]

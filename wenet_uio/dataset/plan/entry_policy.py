@@ -92,8 +92,9 @@ class EntryPolicy(Policy):
         assert lengths.entries is not None
         values = np.zeros(len(lengths.frames), np.int64)
         for number in np.unique(lengths.entries).tolist():
-            of_entry = lengths.entries == number
-            values[of_entry] = getattr(self.policies[number], name)(lengths.of(of_entry))
+            is_of_entry = lengths.entries == number
+            method = getattr(self.policies[number], name)
+            values[is_of_entry] = method(lengths.of(is_of_entry))
 
         return values
 

@@ -88,6 +88,7 @@ class EpochPlan:
         return other
 
     def _start(self, key: int) -> None:
+        """Plan the epoch whose seed is `key`."""
         entries = self.corpus.shard_sources.joined
         self._streams = [
             Lanes(self._costs, key=key, division=self.division, entry=entry) for entry in entries

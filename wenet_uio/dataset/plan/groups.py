@@ -235,8 +235,16 @@ class GroupPlanner:
     def _in_turns(
         self, batches: list[Pieces], order: np.ndarray, lane: int, rows: np.ndarray
     ) -> np.ndarray:
-        """Reorder batches so that those of each source are spread evenly over the group, by batch
-        or by step; `batches` rise in length.
+        """Reorder batches so that those of each source are spread evenly over the group.
+
+        Args:
+            batches: they rise in length.
+            order: (batches,) numbers of batches in the order of the plan.
+            lane: number of the lane.
+            rows: (batches,) row of the lane that each of them fills.
+
+        Returns:
+            (batches,) the numbers in their new order.
         """
         # The first sample of a batch tells the source whose turn it is.
         first_shards = np.asarray(
@@ -254,8 +262,8 @@ class GroupPlanner:
         # Each source takes turns of its own, so its batches need a new order of length.
         if self._by_step:
             for source in np.unique(sources):
-                of_source = np.flatnonzero(sources == source)
-                order[of_source] = np.sort(order[of_source])[self._ranks(lane, rows[of_source])]
+                places = np.flatnonzero(sources == source)
+                order[places] = np.sort(order[places])[self._ranks(lane, rows[places])]
 
         return order
 
@@ -289,8 +297,10 @@ class GroupPlanner:
         return samples, key_hashes
 
     def _kept(self, members: Members) -> tuple[np.ndarray, np.ndarray, Stored, np.ndarray]:
-        """Return shard, row, columns of the index and hash of the key of each sample of a group
-        that the filters keep.
+        """Return columns of the samples of a group that the filters keep.
+
+        Returns:
+            shards, rows in the shards, values of the index, and hashes of the keys.
         """
         columns_of_shards: list[tuple[np.ndarray, ...]] = []
         for shard, first, last in members:
@@ -366,11 +376,10 @@ class GroupPlanner:
         moves = random / (1.25 - random) * min(measure.length_jitter, JITTER * batches)
         places = np.empty(len(frames))
         for bucket in np.unique(samples.buckets):
-            of_bucket = np.flatnonzero(samples.buckets == bucket)
-            of_bucket = of_bucket[np.argsort(frames[of_bucket], kind="stable")]
-            places[of_bucket] = (
-                np.cumsum(samples.units[of_bucket]) / measure.policy.bound + moves[of_bucket]
-            )
+            rows = np.flatnonzero(samples.buckets == bucket)
+            rows = rows[np.argsort(frames[rows], kind="stable")]
+            batches_before = np.cumsum(samples.units[rows]) / measure.policy.bound
+            places[rows] = batches_before + moves[rows]
 
         return places
 
@@ -390,9 +399,9 @@ class GroupPlanner:
         """
         buckets = np.unique(block.buckets)
         if len(buckets) > 1:
-            filled = self._up_to_target if count is None else self._within_bound
+            cut_bucket = self._up_to_target if count is None else self._within_bound
             pieces = [
-                piece for bucket in buckets for piece in filled(block[block.buckets == bucket])
+                piece for bucket in buckets for piece in cut_bucket(block[block.buckets == bucket])
             ]
             return share_out(pieces, len(pieces) if count is None else count)
 
@@ -401,7 +410,7 @@ class GroupPlanner:
 
         # The jitter moves samples, so units do not quite rise; `cut` needs units that do.
         runs = cut(np.maximum.accumulate(block.units), count, self.measure.policy.bound)
-        return [tuple(self._within_bound(block[slice(*run)])) for run in runs]
+        return [tuple(self._within_bound(block[first:end])) for first, end in runs]
 
     def _cut_equally(self, parts: list[Piece]) -> list[list[Pieces]]:
         """Cut every part into the same number of batches, none of them empty."""
@@ -439,10 +448,9 @@ class GroupPlanner:
         if policy.target == policy.bound:
             return self._within_bound(samples)
 
-        return [
-            samples[slice(*run)]
-            for run in cut_to_target(np.maximum.accumulate(samples.units), policy.target)
-        ]
+        # Each sample costs as much as the dearest up to it, because a batch is padded to that.
+        units = np.maximum.accumulate(samples.units)
+        return [samples[first:end] for first, end in cut_to_target(units, policy.target)]
 
     def _within_bound(self, samples: Piece) -> list[Piece]:
         """Cut sorted samples into as few pieces as the bound allows; no samples are one empty

@@ -81,9 +81,9 @@ def first_digest_of(identity: dict[str, Any]) -> str:
     }
     same_names = ("text_length_is_tokens", "noise", "length_order", "length_jitter")
     values |= {name: repr(identity[name]) for name in same_names}
-    text = f"Measure({', '.join(f'{name}={value}' for name, value in values.items())})"
+    described = f"Measure({', '.join(f'{name}={value}' for name, value in values.items())})"
 
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    return hashlib.blake2b(described.encode(), digest_size=8).hexdigest()
 
 
 _FIRST_POLICIES = {

@@ -238,10 +238,8 @@ def shards_of_a_group(corpus: Corpus) -> int:
 
 
 def most_shards_of_a_group(corpus: Corpus, lanes: int) -> int:
-    """Return the largest number of shards in a group: of remote shards the smallest, as whole
-    groups are copied to the cache.
-    """
+    """Return the largest number of shards in a group."""
     if corpus.is_remote:
-        return 1
+        return 1  # the cache gets copies of whole groups
     within_bound = MOST_UTTERANCES * corpus.num_shards // max(1, corpus.num_samples)
     return min(OPEN_SHARDS, within_bound, corpus.num_shards // lanes)

@@ -96,18 +96,13 @@ class Measure:
         return digest in (digest_of(identity), first_digest_of(identity))
 
     def of_entry(self, number: int) -> Measure:
-        """Return the measure of one entry of a mixture, for a corpus that holds samples of this
-        entry only.
-        """
-        policy = self.policy
-        of_entry = (
-            replace(self, policy=policy.policies[number])
-            if isinstance(policy, EntryPolicy)
-            else self
-        )
-        if not self.entry_filters:
-            return of_entry
-        return replace(of_entry, filter=self.entry_filters[number], entry_filters=())
+        """Return the measure of entry `number` of a mixture, for a corpus of this entry alone."""
+        measure = self
+        if isinstance(self.policy, EntryPolicy):
+            measure = replace(measure, policy=self.policy.policies[number])
+        if self.entry_filters:
+            measure = replace(measure, filter=self.entry_filters[number], entry_filters=())
+        return measure
 
     @property
     def needs_entries(self) -> bool:
@@ -280,8 +275,8 @@ class Measure:
         """
         if self.entry_filters and entries is not None:
             for number, conf in enumerate(self.entry_filters):
-                of_entry = replace(self, filter=conf, entry_filters=())
-                for reason, is_out in of_entry._filters(rows, entries):
+                measure_of_entry = replace(self, filter=conf, entry_filters=())
+                for reason, is_out in measure_of_entry._filters(rows, entries):
                     yield reason, is_out & (entries == number)
         elif self.filter is not None:
             yield from self._filters_of(self.filter, rows, entries)
@@ -383,9 +378,12 @@ def utterance_seconds(corpus: Corpus) -> dict[str, float]:
     They are estimated from SAMPLED_SHARDS shards.
     """
     shards = np.unique(np.linspace(0, corpus.num_shards - 1, SAMPLED_SHARDS).astype(int))
-    rows = [corpus.rows(int(shard)) for shard in shards]
+    rows_of_shards = [corpus.rows(int(shard)) for shard in shards]
     seconds = np.concatenate(
-        [of_shard.seconds[of_shard.sample_rate != TEXT_ONLY] for of_shard in rows]
+        [
+            rows_of_shard.seconds[rows_of_shard.sample_rate != TEXT_ONLY]
+            for rows_of_shard in rows_of_shards
+        ]
     )
     quantiles = np.percentile(seconds, (50, 95, 100)) if len(seconds) else np.zeros(3)
 

@@ -527,13 +527,14 @@ def _bucket_policy_of(conf: BatchConf) -> Policy:
 
 
 def _bucket_limit(conf: BatchConf, frames: int, seconds: float) -> str:
+    """Name, for an error message, the key and the batch size of the bucket of an utterance."""
     if conf.bucket_duration_bins is None:
         name, unit = "bucket_batch_sizes", "frames"
         ends, sizes = conf.bucket_boundaries, conf.bucket_batch_sizes
         bucket = int(np.searchsorted(ends, frames, side="right"))
     else:
         name, unit = "bucket_batch_size", "seconds"
-        # An end of two numbers has a number of tokens beside the seconds.
+        # The end of a bin is its seconds, or (seconds, tokens).
         ends = [end[0] if isinstance(end, tuple) else end for end in conf.bucket_duration_bins]
         sizes = conf.bucket_batch_size
         assert sizes is not None, "BatchConf checks that bins and sizes come together"

@@ -76,14 +76,13 @@ def worst_shapes(
 
 def _lengths(corpus: Corpus, measure: Measure) -> Lengths:
     """Return lengths of all samples with audio, at every speed."""
-    parts = []
+    columns_of_parts = []
     for shard in range(corpus.num_shards):
         rows = corpus.rows(shard)
         has_audio = measure.keep(rows)[0] & (rows.sample_rate != TEXT_ONLY)
         for speed in measure.speeds:
-            lengths = measure.lengths(rows, speed)
-            parts.append(
-                [column[has_audio] for column in vars(lengths).values() if column is not None]
-            )
+            # The fields of Lengths in their order; the last one, entries, is None here.
+            columns = vars(measure.lengths(rows, speed)).values()
+            columns_of_parts.append([column[has_audio] for column in columns if column is not None])
 
-    return Lengths(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return Lengths(*map(np.concatenate, zip(*columns_of_parts, strict=True)))

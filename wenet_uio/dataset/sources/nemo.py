@@ -29,6 +29,7 @@ class NemoConf(AudioSourceConf):
     @model_validator(mode="before")
     @classmethod
     def _second_name(cls, values: Any) -> Any:
+        """Accept `data_list` for `manifest_filepath`."""
         if isinstance(values, dict) and values.get("data_list") is not None:
             rest = {name: value for name, value in values.items() if name != "data_list"}
             return {**rest, "manifest_filepath": values["data_list"]}

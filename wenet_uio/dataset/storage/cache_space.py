@@ -76,10 +76,11 @@ def bound(taken: int, free: int) -> int:
 
 
 def _fits(root: Path, taken: int, size: int) -> bool:
+    """Tell whether `size` more bytes fit beside the `taken` bytes of the cache, and on its disk."""
     disk = os.statvfs(root)
     free = disk.f_bavail * disk.f_frsize
-    most = bound(taken, free)
-    return taken + size <= most and size + min(SPARE, most) <= free
+    most_taken = bound(taken, free)
+    return taken + size <= most_taken and size + min(SPARE, most_taken) <= free
 
 
 def _make_room(root: Path, size: int, part: str) -> int:

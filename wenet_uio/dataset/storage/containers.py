@@ -114,7 +114,7 @@ def unpack(part: Part, file: BinaryIO, write: Callable[[bytes], Any], beside: Be
 
 @contextmanager
 def _damage_named(uri: str) -> Iterator[None]:
-    """Errors of readers become a StorageError that names the container."""
+    """Turn errors of readers into a StorageError that names the container."""
     try:
         yield
     except DriverError as error:

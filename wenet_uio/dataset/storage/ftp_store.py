@@ -94,7 +94,7 @@ def _connect(uri: str) -> tuple[ftplib.FTP, str]:
 
 
 def _from_netrc(host: str) -> tuple[str, str]:
-    """User and password of a host; both empty if ~/.netrc does not name the host."""
+    """Return user and password of a host; both are empty if ~/.netrc does not name the host."""
     if not Path("~/.netrc").expanduser().exists():
         return "", ""
     user, _, password = netrc.netrc().authenticators(host) or ("", "", "")

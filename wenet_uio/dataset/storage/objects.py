@@ -93,8 +93,8 @@ def is_plain(uri: str | Path) -> bool:
 
 @contextmanager
 def held_path(uri: str | Path, version: Version | None = None) -> Iterator[str]:
-    """Path of a local file with the whole contents, as `open_or_hold` opens it. It is valid until
-    the end of the block.
+    """Yield the path of a local file with the whole contents, as `open_or_hold` opens it. It is
+    valid until the end of the block.
 
     Raises:
         OSError: the file or object cannot be read, or has another version.
@@ -104,8 +104,8 @@ def held_path(uri: str | Path, version: Version | None = None) -> Iterator[str]:
 
 
 def open_or_hold(uri: str | Path, version: Version | None = None) -> BinaryIO:
-    """Like `open_whole`, for contents that are read once: where the cache is full, they are held in
-    memory.
+    """Open as `open_whole` does, for contents that are read once: where the cache is full, they are
+    held in memory.
 
     Raises:
         OSError: the file or object cannot be read, or has another version.
@@ -212,7 +212,8 @@ def parts_of(uri: str) -> list[str]:
 
 
 def open_present(uri: str, version: Version) -> BinaryIO | None:
-    """Like `open_whole`, without downloading: None if a remote object has no copy of that version.
+    """Open as `open_whole` does, without downloading: None if a remote object has no copy of that
+    version.
 
     A packed object has no byte ranges to read instead, so it is downloaded all the same.
     """

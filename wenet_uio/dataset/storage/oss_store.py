@@ -42,6 +42,7 @@ def signed_url(uri: str, method: str) -> str:
 
 @lru_cache(16)
 def _bucket(name: str, settings: OssSettings) -> Any:
+    """Return the client of a bucket; without a key, for anonymous access."""
     import oss2  # pyright: ignore[reportMissingImports] - an extra
 
     if not settings.key:

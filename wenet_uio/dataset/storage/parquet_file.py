@@ -72,6 +72,7 @@ def _audio_columns(parquet: Any) -> list[str]:
 
 
 def _opened(file: BinaryIO) -> Any:
+    """Open a parquet file with pyarrow."""
     try:
         import pyarrow
         import pyarrow.parquet

@@ -131,8 +131,9 @@ class _Fetcher:
         self._held: dict[str, list[BinaryIO]] = {}
         self._lock = threading.Lock()
         self.parts = PartFiles()
-        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        # Each copy in the cache stays open, which protects it: as many files as the system allows.
+        _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
     def want(self, name: str, kind: str, objects: Sequence[tuple[str, Sequence | None]]) -> None:
         with self._lock:

@@ -102,6 +102,9 @@ class RangedObject:
         window.start, window.end = start, end
 
     def _find(self, mark: bytes, start: int, end: int) -> int:
+        """Return the first place of `mark` from `start` on that ends before `end`; -1 if there is
+        none.
+        """
         window = self._window
         while start + len(mark) <= end:
             if not window.start <= start <= window.end - len(mark):

@@ -107,7 +107,7 @@ class CtlModel(ASRModel):
         return (*super().loss_names, "loss_full", "loss_chunk")
 
     def draw_negatives(self, lengths: torch.Tensor, frames: int) -> torch.Tensor:
-        """For each frame draw other frames of the same utterance, with repetition.
+        """Draw, for each frame, other frames of the same utterance, with repetition.
 
         Validation draws the same frames for the same lengths each time.
 

@@ -65,7 +65,7 @@ def fire(weights: torch.Tensor, frames: torch.Tensor, tokens: torch.Tensor) -> t
 
 
 def firing_times(weights: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-    """Time steps at which tokens become complete.
+    """Return the time steps at which tokens become complete.
 
     Args:
         weights: (B, T); they are scaled so that their sum is the number of tokens.
@@ -75,13 +75,16 @@ def firing_times(weights: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
         (B, N) int64 time steps for the largest number N; values beyond an utterance's number are
         arbitrary.
     """
-    ends = weights.double().cumsum(dim=1)
-    scaled = ends * (counts / ends[:, -1].clamp(min=1e-9)).unsqueeze(1)
-    most = int(counts.max()) if len(counts) else 0
-    wanted = torch.arange(1, most + 1, device=weights.device, dtype=torch.float64) * (1 - FULL)
-    places = torch.searchsorted(scaled.contiguous(), wanted.expand(len(counts), -1).contiguous())
+    sums = weights.double().cumsum(dim=1)
+    scaled_sums = sums * (counts / sums[:, -1].clamp(min=1e-9)).unsqueeze(1)
+    most_tokens = int(counts.max()) if len(counts) else 0
+    numbers = torch.arange(1, most_tokens + 1, device=weights.device, dtype=torch.float64)
 
-    return places.clamp(max=weights.size(1) - 1)
+    # Token n is complete in the first step whose sum is n, or just below it after rounding.
+    thresholds = (numbers * (1 - FULL)).expand(len(counts), -1)
+    steps = torch.searchsorted(scaled_sums.contiguous(), thresholds.contiguous())
+
+    return steps.clamp(max=weights.size(1) - 1)
 
 
 class Cif(nn.Module):
@@ -97,14 +100,13 @@ class Cif(nn.Module):
 
     def forward(self, frames: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
         """Return weights (B, T) of frames (B, T, D); `valid` (B, T) is True within the lengths."""
-        conf, context = self.conf, frames.transpose(1, 2)
-        seen = self.cif_conv1d(pad(context, (conf.l_order, conf.r_order)))
+        conf, channels_first = self.conf, frames.transpose(1, 2)
+        convolved = self.cif_conv1d(pad(channels_first, (conf.l_order, conf.r_order)))
         if conf.residual:
-            seen = seen + context
+            convolved = convolved + channels_first
 
-        score = (
-            self.cif_output(self.dropout(seen).transpose(1, 2).relu()).squeeze(2).float().sigmoid()
-        )
+        hidden = self.dropout(convolved).transpose(1, 2).relu()
+        score = self.cif_output(hidden).squeeze(2).float().sigmoid()
         return (score * conf.smooth_factor - conf.noise_threshold).relu().masked_fill(~valid, 0.0)
 
 
@@ -158,8 +160,16 @@ class CifPredictor(Cif):
     def find(
         self, frames: torch.Tensor, weights: torch.Tensor, lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return vectors (B, N, D) of the tokens, their numbers (B,), and weights (B, T' + 1) with
-        that of one frame more.
+        """Find the tokens of utterances.
+
+        Args:
+            frames: (B, T', D).
+            weights: (B, T').
+            lengths: (B,) frames.
+
+        Returns:
+            Vectors (B, N, D) of the tokens, the number of tokens (B,), and weights (B, T' + 1) with
+            that of one more frame.
         """
         # A frame of zeros after the last one may complete the last token.
         weights, frames = pad(weights, (0, 1)), pad(frames, (0, 0, 0, 1))

@@ -99,23 +99,21 @@ def from_funasr(path: Path, vocabulary: Path | None) -> Converted:
             f"{path / 'config.yaml'}: expected keys with values, found {type(theirs).__name__}"
         )
 
-    predictor, weights, tokens = (
-        _check_parts(theirs),
-        _read_weights(path),
-        _read_tokens(path, theirs, vocabulary),
-    )
+    predictor = _check_parts(theirs)
+    weights = _read_weights(path)
+    tokens = _read_tokens(path, theirs, vocabulary)
     values = _values(theirs, predictor, tokens)
     table = {name: name for name in SAME} | OTHERS[predictor]
     values["model_conf"]["sampler"] = "decoder.embed.0.weight" in weights
     if values["model_conf"]["sampler"]:
         table |= EMBEDDING
 
-    new, notes = ["encoder.global_cmvn."], []
+    untrained_prefixes, notes = ["encoder.global_cmvn."], []
     if "ctc.ctc_lo.weight" in weights:
         table |= CTC
     else:
         values["model_conf"]["ctc_weight"] = 0.0
-        new.append("ctc.")
+        untrained_prefixes.append("ctc.")
         notes.append("the model has no CTC, so it decodes in the modes of a paraformer only")
 
     stacks = ("encoder.encoders0.", "encoder.encoders.", "decoder.decoders.", "decoder.decoders3.")
@@ -125,11 +123,12 @@ def from_funasr(path: Path, vocabulary: Path | None) -> Converted:
     seg_dict = path / "seg_dict"
     files["seg_dict"] = seg_dict.read_text(encoding="utf-8") if seg_dict.is_file() else ""
 
-    return Converted(values, renamed(weights, table, layers, ()), tuple(new), tuple(notes), files)
+    our_weights = renamed(weights, table, layers, ())
+    return Converted(values, our_weights, tuple(untrained_prefixes), tuple(notes), files)
 
 
 def _check_parts(theirs: Mapping[str, Any]) -> str:
-    """Our name of the predictor; refuse a model with parts that do not exist here."""
+    """Return our name of the predictor; refuse a model with parts that do not exist here."""
     for key, known in (
         ("model", MODELS),
         ("encoder", ENCODERS),
@@ -236,6 +235,12 @@ def _place(tokens: Sequence[str], name: str) -> int:
 
 
 def _read_weights(path: Path) -> dict[str, torch.Tensor]:
+    """Read the weights of a folder, by FunASR's names.
+
+    Raises:
+        OSError: there is no such file, or it cannot be read.
+        ValueError: the file is not a state dict.
+    """
     file = next((path / name for name in WEIGHTS if (path / name).is_file()), path / WEIGHTS[0])
     weights = read_checkpoint(file)
     if isinstance(weights, dict) and isinstance(weights.get("state_dict"), dict):  # of a training
@@ -280,8 +285,8 @@ def _listed(file: Path) -> Any:
 
 
 def _cmvn(path: Path) -> dict[str, Any]:
-    """Return sums of one frame with the mean and variance of am.mvn, a network of Kaldi with
-    AddShift and Rescale.
+    """Return the content of a CMVN file: sums of one frame that has the mean and variance of
+    am.mvn, a network of Kaldi with AddShift and Rescale.
 
     Raises:
         OSError: the file cannot be read.

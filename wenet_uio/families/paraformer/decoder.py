@@ -31,8 +31,8 @@ class SourceAttention(nn.Module):
     def forward(
         self, x: torch.Tensor, memory: torch.Tensor, memory_bias: torch.Tensor
     ) -> torch.Tensor:
-        """Tokens x (B, N, D), frames `memory` (B, T, D), `memory_bias` (B, 1, 1, T) -> (B, N,
-        D).
+        """Apply the attention of tokens x (B, N, D) to frames `memory` (B, T, D) -> (B, N, D);
+        `memory_bias` is (B, 1, 1, T).
         """
         key, value = self.linear_k_v(memory).chunk(2, dim=2)
         projected = (self.linear_q(x), key, value)
@@ -57,7 +57,7 @@ class NormedFeedForward(nn.Module):
         self.dropout = Dropout(conf.dropout_rate)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(..., D) -> (..., D)."""
+        """Apply the module: (..., D) -> (..., D)."""
         return self.w_2(self.norm(self.dropout(self.w_1(x).relu())))
 
 
@@ -94,7 +94,7 @@ class LastFeedForward(nn.Module):
         self.norm1 = nn.LayerNorm(dim)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(..., D) -> (..., D)."""
+        """Apply the module: (..., D) -> (..., D)."""
         return self.feed_forward(self.norm1(x))
 
 

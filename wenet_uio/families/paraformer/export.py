@@ -67,8 +67,8 @@ class ParaformerModule(nn.Module):
     def forward(
         self, speech: torch.Tensor, speech_lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Features (N, T, F) of lengths (N,) int32 -> log-probabilities (N, U, V), numbers of
-        tokens (N,) int32.
+        """Compute log-probabilities (N, U, V) and numbers of tokens (N,) int32 of features (N, T,
+        F) of lengths (N,) int32.
         """
         model = self.model
         encoder_out, lengths = model.encoder(*low_frame_rate(speech, speech_lengths.long()))
@@ -83,7 +83,8 @@ class ParaformerModule(nn.Module):
 
 
 def paraformer_graph(model: Paraformer, feature_dim: int) -> Graph:
-    """Graph for sherpa-onnx. It stacks and normalises the frames itself, as the checkpoint does.
+    """Return the graph for sherpa-onnx. It stacks and normalises the frames itself, as the
+    checkpoint does.
 
     By its metadata, sherpa-onnx stacks 1 frame and normalises with mean 0 and deviation 1. Its own
     stacking begins three frames later and loses the last frames of an utterance.
@@ -149,6 +150,9 @@ def compare_paraformer(
     graph = OnnxModel(content)
 
     def compare_one(key: str, feats: torch.Tensor) -> tuple[float, int, Difference | None]:
+        """Return the largest difference of log-probabilities, the number of tokens of the model,
+        and both texts if they differ.
+        """
         lengths = torch.tensor([feats.size(1)])
         expected = decode(model, feats, lengths, [GREEDY], DecodeOptions())[GREEDY][0][0].tokens
         log_probs, predicted = model.predict(*model.encode(feats, lengths))
@@ -163,12 +167,9 @@ def compare_paraformer(
                 else 0.0
             )
 
-        others = _until(exported[0].argmax(dim=1).tolist(), model.eos)
-        return (
-            difference,
-            len(expected),
-            Difference(key, GREEDY, expected, others) if others != expected else None,
-        )
+        tokens = _until(exported[0].argmax(dim=1).tolist(), model.eos)
+        other_text = Difference(key, GREEDY, expected, tokens) if tokens != expected else None
+        return difference, len(expected), other_text
 
     return agreement_of(examples, limit, compare_one)
 

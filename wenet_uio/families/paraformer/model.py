@@ -74,11 +74,11 @@ class Paraformer(TrainableModel):
     @property
     def loss_names(self) -> tuple[str, ...]:
         """See ASRModel.loss_names."""
-        times = (
-            ("loss_quantity_tp",) if "tp_output" in dict(self.predictor.named_children()) else ()
-        )
-        ctc = [name for name in ("loss_ctc", "loss_cr") if self.loss_weights()[name] > 0.0]
-        return ("loss", "loss_decoder", "th_accuracy", *ctc, "loss_quantity", *times)
+        weights = self.loss_weights()
+        ctc_names = [name for name in ("loss_ctc", "loss_cr") if weights[name] > 0.0]
+        times_tokens = isinstance(self.predictor, ParaformerPredictor)
+        quantity_names = ["loss_quantity", *(["loss_quantity_tp"] if times_tokens else [])]
+        return ("loss", "loss_decoder", "th_accuracy", *ctc_names, *quantity_names)
 
     def inputs(
         self, feats: torch.Tensor, feats_lengths: torch.Tensor
@@ -142,7 +142,7 @@ class Paraformer(TrainableModel):
             "th_accuracy": accuracy,
             **_quantities(predicted, counts),
         }
-        loss_of_ctc, of_ctc = self._ctc_losses(
+        ctc_loss, ctc_losses = self._ctc_losses(
             encoder_out, lengths, target, target_lengths, cr_weight
         )
         loss = sum(
@@ -150,7 +150,7 @@ class Paraformer(TrainableModel):
         )
         assert isinstance(loss, torch.Tensor)
 
-        return {**losses, **of_ctc, "loss": loss + loss_of_ctc}
+        return {**losses, **ctc_losses, "loss": loss + ctc_loss}
 
     def _labels_with_end(
         self, target: torch.Tensor, target_lengths: torch.Tensor
@@ -235,13 +235,13 @@ class Paraformer(TrainableModel):
 
 def _quantities(predicted: Prediction, counts: torch.Tensor) -> Losses:
     """Return errors of the numbers of tokens, relative to the true numbers `counts` (B,)."""
-    true = counts.to(predicted.weight_sums.dtype)
+    true_counts = counts.to(predicted.weight_sums.dtype)
     sums = {"loss_quantity": predicted.weight_sums}
     if predicted.time_weights is not None:
         sums["loss_quantity_tp"] = predicted.time_weights.sum(dim=1)
 
     return {
-        name: l1_loss(predicted_sum, true, reduction="sum") / true.sum().clamp(min=1)
+        name: l1_loss(predicted_sum, true_counts, reduction="sum") / true_counts.sum().clamp(min=1)
         for name, predicted_sum in sums.items()
     }
 

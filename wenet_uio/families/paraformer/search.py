@@ -77,37 +77,41 @@ def paraformer_beam_search(
 
 
 def _search(
-    values: torch.Tensor,
+    log_probs: torch.Tensor,
     labels: torch.Tensor,
     frames: Sequence[float],
     beam_size: int,
     silent: Collection[int],
 ) -> NBest:
-    """Return sequences of one utterance from the best labels of each token: values and labels (N,
-    K).
+    """Return the best sequences of one utterance.
+
+    Args:
+        log_probs, labels: (N, K) those of the K best labels of each token.
+        frames: (N,) of each token.
+        silent: labels that are not part of the text.
     """
-    scores = values.new_zeros(1)
-    ranks = torch.zeros(1, 0, dtype=torch.long, device=values.device)
-    for gains in values:
+    scores = log_probs.new_zeros(1)
+    ranks = torch.zeros(1, 0, dtype=torch.long, device=log_probs.device)
+    for gains in log_probs:
         totals = (scores.unsqueeze(1) + gains).flatten()
         scores, chosen = totals.topk(min(beam_size, len(totals)))
         parents = torch.div(chosen, len(gains), rounding_mode="floor")
         ranks = torch.cat((ranks[parents], (chosen % len(gains)).unsqueeze(1)), dim=1)
 
-    places = ranks.t()
-    tokens, chances = (
-        labels.gather(1, places).t().tolist(),
-        values.gather(1, places).exp().t().tolist(),
-    )
+    ranks_of_tokens = ranks.t()
+    paths = labels.gather(1, ranks_of_tokens).t().tolist()
+    confidences_of_paths = log_probs.gather(1, ranks_of_tokens).exp().t().tolist()
     best: dict[tuple[int, ...], Hypothesis] = {}
 
-    for path, sure, score in zip(tokens, chances, scores.tolist(), strict=True):
+    for path, confidences, score in zip(paths, confidences_of_paths, scores.tolist(), strict=True):
         spoken = [place for place, token in enumerate(path) if token not in silent]
         text = tuple(path[place] for place in spoken)
-        times, confidences = (
+        hypothesis = Hypothesis(
+            text,
+            score,
             tuple(frames[place] for place in spoken),
-            tuple(sure[place] for place in spoken),
+            tuple(confidences[place] for place in spoken),
         )
-        best.setdefault(text, Hypothesis(text, score, times, confidences))
+        best.setdefault(text, hypothesis)
 
     return list(best.values())

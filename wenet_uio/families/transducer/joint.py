@@ -57,8 +57,8 @@ class TransducerJoint(nn.Module):
             self.ffn_out = nn.Linear(dim, vocab_size)
 
     def forward(self, encoder_out: torch.Tensor, predictor_out: torch.Tensor) -> torch.Tensor:
-        """Encoder frames (..., E) and predictor outputs (..., P), broadcast to each other -> logits
-        (..., V).
+        """Compute logits (..., V) of encoder frames (..., E) and predictor outputs (..., P),
+        broadcast to each other.
         """
         x = self.post_ffn(self.enc_ffn(encoder_out) + self.pred_ffn(predictor_out))
         if not self.hat_joint:

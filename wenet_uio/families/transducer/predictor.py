@@ -109,7 +109,7 @@ class WindowPredictor(Predictor):
         return self.look(x), [x[:, x.size(1) - self.window + 1 :]]
 
     def look(self, x: torch.Tensor) -> torch.Tensor:
-        """Embeddings (N, history_size + U, E) -> (N, U, E)."""
+        """Look back from each embedding (N, history_size + U, E) -> (N, U, E)."""
         raise NotImplementedError
 
 

@@ -65,13 +65,13 @@ def rnnt_beam_search(
         Per utterance at most `beam_size` hypotheses, best first, with frame and confidence of each
         token on one path.
     """
-    batch, size = encoder_out.shape[:2]
+    batch, num_frames = encoder_out.shape[:2]
     device = encoder_out.device
-    beam = _start(batch, beam_size, size, device)
+    beam = _start(batch, beam_size, num_frames, device)
     start = torch.full((batch * beam_size, 1), model.blank, device=device)
     predicted, state = model.predictor(start, model.predictor.start(batch * beam_size))
 
-    for frame in range(size):
+    for frame in range(num_frames):
         log_probs = model.joint(
             encoder_out[:, frame : frame + 1], predicted.view(batch, beam_size, -1)
         )
@@ -88,11 +88,13 @@ def rnnt_beam_search(
         # Each sequence takes the predictor of its parent, and adds its token if it has grown.
         first_rows = torch.arange(batch, device=device).unsqueeze(1) * beam_size
         rows = (growth.parent + first_rows).flatten()
-        predicted, state = predicted[rows], [part[rows] for part in state]
-        after, state_after = model.predictor(growth.token.view(-1, 1), state)
+        predicted, state = predicted[rows], [tensor[rows] for tensor in state]
+        predicted_after, state_after = model.predictor(growth.token.view(-1, 1), state)
         grown = growth.grown.flatten()
-        predicted = choose(grown, after, predicted)
-        state = [choose(grown, new, old) for new, old in zip(state_after, state, strict=True)]
+        predicted = choose(grown, predicted_after, predicted)
+        state = [
+            choose(grown, after, before) for after, before in zip(state_after, state, strict=True)
+        ]
 
     return _hypotheses(beam)
 
@@ -124,21 +126,21 @@ def _advance(
     grows[:, :, blank] = -torch.inf
     stays, grows = _merge(stays, grows, beam.tokens[:, :, : frame + 1], beam.count)
 
-    # Choices of each sequence: 0 is to stay, n is to grow by its n-th best token.
+    # Choices of each sequence (B, K, 1 + N): 0 is to stay, n is to grow by its n-th best token.
     best, token = grows.topk(min(beam_size, grows.size(2)), dim=2)
     choices = torch.cat((stays.unsqueeze(2), best), dim=2)
-    scores, choice = choices.flatten(1).topk(beam_size, dim=1)
-    parent, way = choice // choices.size(2), choice % choices.size(2)
+    scores, flat_choice = choices.flatten(1).topk(beam_size, dim=1)
+    parent, choice = flat_choice // choices.size(2), flat_choice % choices.size(2)
 
-    # The token of a sequence that stays is any one, and is not used.
-    place = parent * token.size(2) + (way - 1).clamp(min=0)
-    added = token.flatten(1).gather(1, place)
-    confidence = log_probs.gather(2, token).exp().flatten(1).gather(1, place)
+    # A sequence that stays gets any token here, which is not used.
+    flat_token = parent * token.size(2) + (choice - 1).clamp(min=0)
+    added = token.flatten(1).gather(1, flat_token)
+    confidence = log_probs.gather(2, token).exp().flatten(1).gather(1, flat_token)
 
     active = active.unsqueeze(1)
     unchanged = torch.arange(beam_size, device=parent.device).expand_as(parent)
     parent = torch.where(active, parent, unchanged)
-    grown = active & (way > 0) & (scores > -torch.inf)
+    grown = active & (choice > 0) & (scores > -torch.inf)
 
     # Write the token behind the last of its sequence; -1 there means that it has not grown.
     end = beam.count.gather(1, parent).unsqueeze(2)
@@ -158,8 +160,8 @@ def _advance(
 def _merge(
     stays: torch.Tensor, grows: torch.Tensor, tokens: torch.Tensor, count: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """If sequence j plus one token equals sequence k of the beam, add the score of that growth to
-    k's score of staying.
+    """Add the score of a growth that leads to another sequence of the beam to the score with which
+    that sequence stays.
 
     Args:
         stays: (B, K) scores of sequences that stay as they are.
@@ -186,6 +188,7 @@ def _merge(
 
 
 def _hypotheses(beam: _Beam) -> list[NBest]:
+    """Return the sequences of each utterance, best first; those of probability 0 are left out."""
     tokens, frames, confidences = beam.tokens.cpu(), beam.frames.cpu(), beam.confidences.cpu()
     nbests: list[NBest] = []
     for row, (lengths, scores) in enumerate(

@@ -29,8 +29,8 @@ def rnnt_greedy_search(
     """
     batch = len(lengths)
     rows = torch.arange(batch, device=lengths.device)
-    # The frame of each utterance, and the tokens that it has taken in that frame.
-    frame, in_frame = torch.zeros_like(lengths), torch.zeros_like(lengths)
+    # The frame of each utterance, and the number of tokens that it has taken in that frame.
+    frame, tokens_in_frame = torch.zeros_like(lengths), torch.zeros_like(lengths)
     scores = torch.zeros(batch, device=lengths.device)
     state = model.predictor.start(batch)
     predicted, state = model.predictor(
@@ -38,10 +38,10 @@ def rnnt_greedy_search(
     )
     steps: list[torch.Tensor] = []
 
-    # A step takes an utterance at most one frame further. So the host needs to ask an accelerator,
-    # which it then waits for, only once in as many steps as the longest rest has frames.
-    while (rest := int((lengths - frame).max())) > 0:
-        for _ in range(rest):
+    # A step takes an utterance at most one frame further, so the host asks the device, and waits
+    # for its answer, only after as many steps as the most frames that an utterance still has.
+    while (most_frames_left := int((lengths - frame).max())) > 0:
+        for _ in range(most_frames_left):
             active = frame < lengths
             encoded = encoder_out[rows, frame.clamp(max=encoder_out.size(1) - 1)]
             best, token = (
@@ -53,14 +53,17 @@ def rnnt_greedy_search(
             chosen = token.masked_fill(~grows, -1).double()
             steps.append(torch.stack((chosen, frame.double(), best.double().exp()), dim=1))
 
-            after, state_after = model.predictor(token.unsqueeze(1), state)
-            predicted = choose(grows, after, predicted)
-            state = [choose(grows, new, old) for new, old in zip(state_after, state, strict=True)]
+            predicted_after, state_after = model.predictor(token.unsqueeze(1), state)
+            predicted = choose(grows, predicted_after, predicted)
+            state = [
+                choose(grows, after, before)
+                for after, before in zip(state_after, state, strict=True)
+            ]
 
             # Blank leads to the next frame, and so do too many tokens in one frame.
-            in_frame = (in_frame + 1).masked_fill(~grows, 0)
-            moves = active & (~grows | (in_frame == MAX_TOKENS_A_FRAME))
-            in_frame = in_frame.masked_fill(moves, 0)
+            tokens_in_frame = (tokens_in_frame + 1).masked_fill(~grows, 0)
+            moves = active & (~grows | (tokens_in_frame == MAX_TOKENS_A_FRAME))
+            tokens_in_frame = tokens_in_frame.masked_fill(moves, 0)
             frame = frame + moves.to(frame.dtype)
 
     if not steps:

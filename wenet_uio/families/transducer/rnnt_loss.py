@@ -86,7 +86,9 @@ def _longest(lengths: torch.Tensor, size: int) -> int:
 def _continuations(
     joint: TransducerJoint, encoder_out: torch.Tensor, predicted: torch.Tensor, units: torch.Tensor
 ) -> torch.Tensor:
-    """`lattice` of one piece: (N, T, E), (N, U + 1, P), (N, U + 1, 2) -> (N, T, U + 1, 2)."""
+    """Compute the `lattice` of one piece: (N, T, E), (N, U + 1, P), (N, U + 1, 2) -> (N, T, U + 1,
+    2).
+    """
     scores = joint(encoder_out.unsqueeze(2), predicted.unsqueeze(1))
     return _LogProbs.apply(scores, units.unsqueeze(1).expand(*scores.shape[:3], 2))
 
@@ -161,8 +163,8 @@ class _Paths(torch.autograd.Function):
 def _arcs(
     log_probs: torch.Tensor, lengths: torch.Tensor, target_lengths: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Log-probabilities (B, T, U + 1, 2) -> blanks and labels, both (U + 1, B, T + 1), and where
-    the paths end.
+    """Return blanks and labels, both (U + 1, B, T + 1), of log-probabilities (B, T, U + 1, 2), and
+    where the paths end.
 
     Padding has blanks 0 and labels -inf, so that no path goes through it.
     """

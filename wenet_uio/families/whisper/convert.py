@@ -32,9 +32,10 @@ HEAD = 1 << 20
 CONFIG_FILE = "config.json"
 VOCABULARIES = ("vocab.json", "multilingual.tiktoken", "gpt2.tiktoken")
 """Names of vocabularies that are looked for beside the weights."""
-LANGUAGES_OF = {51864: 99, 51865: 99, 51866: 100}
-"""{size of the vocabulary: number of languages}; the first is that of models that know English
-only."""
+ENGLISH_VOCAB_SIZE = 51864
+"""Size of the vocabulary of models that know English only."""
+LANGUAGES_BY_VOCAB_SIZE = {ENGLISH_VOCAB_SIZE: 99, 51865: 99, 51866: 100}
+"""{size of the vocabulary: number of its language tokens}."""
 
 
 def _layer(theirs: str, ours: str, names: Mapping[str, str]) -> dict[str, str]:
@@ -132,15 +133,21 @@ class Sizes:
             ("positions of the encoder", self.n_audio_ctx, (WHISPER_TABLE_LENGTH,)),
             ("positions of the decoder", self.n_text_ctx, (LEARNED_POSITIONS,)),
             ("width of the decoder", self.n_text_state, (self.n_audio_state,)),
-            ("size of the vocabulary", self.n_vocab, tuple(LANGUAGES_OF)),
+            ("size of the vocabulary", self.n_vocab, tuple(LANGUAGES_BY_VOCAB_SIZE)),
         ):
             if size not in expected:
                 raise ValueError(f"{name} {size}: a Whisper has {' or '.join(map(str, expected))}")
 
+    @property
+    def is_multilingual(self) -> bool:
+        """Whether the model knows other languages than English; its vocabulary tells."""
+        return self.n_vocab != ENGLISH_VOCAB_SIZE
+
     def train_yaml(self, vocabulary: Path | None) -> dict[str, Any]:
         """Return the content of the train.yaml."""
-        multilingual, languages = self.n_vocab != min(LANGUAGES_OF), LANGUAGES_OF[self.n_vocab]
-        ids = special_tokens(TEXT_TOKENS if multilingual else ENGLISH_TEXT_TOKENS, languages)
+        text_tokens = TEXT_TOKENS if self.is_multilingual else ENGLISH_TEXT_TOKENS
+        num_languages = LANGUAGES_BY_VOCAB_SIZE[self.n_vocab]
+        ids = special_tokens(text_tokens, num_languages)
         rates = {"dropout_rate": 0.0, "positional_dropout_rate": 0.0}
         shared = {"activation_type": "gelu", "key_bias": False, **rates}
         return {
@@ -172,8 +179,8 @@ class Sizes:
             "ctc_conf": {"ctc_blank_id": ids["no_speech"]},
             "tokenizer": "whisper",
             "tokenizer_conf": {
-                "is_multilingual": multilingual,
-                "num_languages": languages,
+                "is_multilingual": self.is_multilingual,
+                "num_languages": num_languages,
                 "special_tokens": ids,
                 "bpe_path": None if vocabulary is None else str(vocabulary),
             },
@@ -275,26 +282,38 @@ def _sizes_of(values: Mapping[str, Any], path: Path) -> Sizes:
 def _converted(
     sizes: Sizes, weights: dict[str, torch.Tensor], folder: Path, vocabulary: Path | None
 ) -> Converted:
+    """Return the converted model.
+
+    Args:
+        sizes: of the model.
+        weights: by our names.
+        folder: of the model; its vocabulary is used if `vocabulary` is None.
+        vocabulary: file of byte pairs.
+
+    Raises:
+        ValueError: the vocabulary is that of the other kind of Whisper.
+    """
     for name in ("encoder.embed.pos_enc.pe", "decoder.embed.1.pe"):
         weights[name] = weights[name].unsqueeze(0)
 
+    # Whisper's output layer is its embedding, without a bias.
     embedding = weights["decoder.embed.0.weight"]
     weights["decoder.output_layer.weight"] = embedding
     weights["decoder.output_layer.bias"] = torch.zeros(len(embedding))
-    units_file = vocabulary or next(
-        (folder / name for name in VOCABULARIES if (folder / name).is_file()), None
-    )
+
     notes = [
         "CTC is not trained: decode with --mode attention, or fine-tune with ctc_weight above 0"
     ]
-
-    if units_file is None:
+    units_file = vocabulary or next(
+        (folder / name for name in VOCABULARIES if (folder / name).is_file()), None
+    )
+    if units_file is not None:
+        _check_vocabulary(units_file, multilingual=sizes.is_multilingual)
+    else:
         try:
-            units_file = Path(installed_vocabulary(multilingual=sizes.n_vocab != min(LANGUAGES_OF)))
+            units_file = Path(installed_vocabulary(multilingual=sizes.is_multilingual))
         except ValueError as error:
             notes.append(f"no vocabulary: {error}")
-    else:
-        _check_vocabulary(units_file, multilingual=sizes.n_vocab != min(LANGUAGES_OF))
 
     return Converted(sizes.train_yaml(units_file), weights, ("ctc.",), tuple(notes))
 

@@ -63,7 +63,7 @@ class CrossKeys(nn.Module):
         self.encoder, self.decoder = model.encoder, model.decoder
 
     def forward(self, mel: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Features mel (N, F, T) of equal lengths -> keys and values (L, N, T', D)."""
+        """Compute keys and values (L, N, T', D) of features mel (N, F, T) of equal lengths."""
         lengths = torch.full((mel.size(0),), mel.size(2), dtype=torch.int64)
         memory, _ = self.encoder(mel.transpose(1, 2), lengths)
         attentions = [layer.src_attn for layer in self.decoder._layers()]
@@ -90,7 +90,7 @@ class CachedDecoder(nn.Module):
         cross_values: torch.Tensor,
         offset: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Tokens (N, U) from position `offset` (1,) -> logits (N, U, V), and the caches.
+        """Compute logits (N, U, V) of tokens (N, U) from position `offset` (1,), and the caches.
 
         Args:
             keys: (L, N, positions, D) of the tokens before; the rest has any values.
@@ -283,6 +283,9 @@ def compare_whisper(
     encoder, decoder = (open_session(contents[name]) for name in FILES)
 
     def compare_one(key: str, feats: torch.Tensor) -> tuple[float, int, Difference | None]:
+        """Return the largest difference of log-probabilities, the number of tokens, and both texts
+        if they differ.
+        """
         expected, exported = _both_scores(
             model, encoder, decoder, nn.functional.pad(feats, (0, 0, 0, TAIL))
         )

@@ -119,6 +119,7 @@ class WhisperSplitter(OwnUnits):
 
     @cached_property
     def _specials(self) -> dict[str, int]:
+        """Return the ids of the special tokens by name; they follow the byte pairs."""
         languages = [f"<|{code}|>" for code in LANGUAGES[: self.num_languages]]
         others = ["translate", "transcribe", "startoflm", "startofprev", "nospeech", "notimestamps"]
         times = [f"<|{number * TIMESTAMP_STEP:.2f}|>" for number in range(TIMESTAMPS)]
@@ -132,6 +133,7 @@ class WhisperSplitter(OwnUnits):
 
     @cached_property
     def _encoding(self) -> Encoding:
+        """Return tiktoken's encoding with these byte pairs and special tokens."""
         try:
             from tiktoken import Encoding
         except ImportError:
@@ -179,11 +181,13 @@ def read_ranks(path: str | Path) -> dict[bytes, int]:
 
 
 def _from_lines(content: bytes) -> dict[bytes, int]:
+    """Return the rank of each byte pair from a file of tiktoken, lines of base64 and rank."""
     rows = (line.split() for line in content.splitlines() if line)
     return {base64.b64decode(token): int(rank) for token, rank in rows}
 
 
 def _from_json(values: dict[str, Any]) -> dict[bytes, int]:
+    """Return the rank of each byte pair from vocab.json, which spells each byte as a character."""
     byte_of = byte_of_char()
     texts = {token: rank for token, rank in values.items() if token != EOT}
     return {bytes(byte_of[char] for char in token): int(rank) for token, rank in texts.items()}

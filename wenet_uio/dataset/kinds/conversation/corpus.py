@@ -100,6 +100,7 @@ class ConversationCorpus(LineCorpus):
         return parse_conversation(line)
 
     def _turn(self, turn: Turn) -> str | AudioTurn:
+        """Return the text of a turn, or its audio, which is read now if it is in a store."""
         if turn.text is not None:
             return turn.text
 

@@ -92,6 +92,7 @@ def _check_tokens(chain: Sequence[Operator], of_assistant: int, of_others: int) 
 
 
 def _through(operators: Sequence[Operator], example: Example) -> Example:
+    """Apply operators one after the other."""
     for operator in operators:
         example = operator(example)
     return example
@@ -102,6 +103,11 @@ def _seconds(example: Example) -> float:
 
 
 def _decoded(turn: AudioTurn, key: str, channel: int | Literal["mix"]) -> Example:
+    """Decode the audio of a turn.
+
+    Raises:
+        SkipSample: the audio is shorter than when the conversation was indexed.
+    """
     waveform, rate = read_audio(turn.audio, turn.start, turn.end, channel)
     if why := why_past_the_end(turn.start, turn.end, len(waveform) / rate):
         raise SkipSample("changed_length", f"{key}: {why}")

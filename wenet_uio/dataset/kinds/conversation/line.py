@@ -74,6 +74,7 @@ def parse_conversation(line: bytes | str) -> Conversation:
 
 
 def _turn(number: int, turn: Any) -> Turn:
+    """Parse the turn `number` of a conversation, a text or audio."""
     if not isinstance(turn, dict) or not isinstance(turn.get("value"), str):
         raise ListError(f"turn {number}: needs a string under value, found {turn!r}")
 
@@ -87,7 +88,7 @@ def _turn(number: int, turn: Any) -> Turn:
 
 
 def _times(number: int, turn: dict[str, Any]) -> tuple[float, float | None]:
-    """Start and length of an audio turn in seconds; None if the length is not stated."""
+    """Return start and length of an audio turn in seconds; None if the length is not stated."""
     try:
         start = float(turn.get("offset") or 0.0)
         seconds = None if turn.get("duration") is None else float(turn["duration"])

@@ -105,7 +105,7 @@ def questions_of(paths: Sequence[str]) -> tuple[str, ...]:
     questions: list[str] = []
     for path in paths:
         try:
-            of_file = [
+            questions_of_file = [
                 line.strip()
                 for line in without_mark(Path(path).read_text(encoding="utf-8")).splitlines()
                 if line.strip()
@@ -113,9 +113,9 @@ def questions_of(paths: Sequence[str]) -> tuple[str, ...]:
         except (OSError, UnicodeDecodeError) as error:
             raise ListError(f"{path}: questions cannot be read ({error})") from None
 
-        if not of_file:
+        if not questions_of_file:
             raise ListError(f"{path}: holds no question; write one a line")
-        questions += of_file
+        questions += questions_of_file
 
     return tuple(questions)
 
@@ -146,8 +146,8 @@ def _read_or_build(path: str, source_path: str | None) -> tuple[Columns, dict]:
         # The digest of rows covers lengths only. Texts of equal length with other words must give
         # another digest.
         summary = summary_of(columns)
-        texts = " ".join([summary.digest, *(digest_of(name) for name, _ in statuses)])
-        meta = {"files": fingerprint, "bad": bad, "summary": {**asdict(summary), "digest": texts}}
+        digests = " ".join([summary.digest, *(digest_of(name) for name, _ in statuses)])
+        meta = {"files": fingerprint, "bad": bad, "summary": {**asdict(summary), "digest": digests}}
         written = ListIndex.write(places_of(index), columns, meta)
         return written.columns, written.meta
 

@@ -105,16 +105,16 @@ def speakers_of(paths: Sequence[str]) -> tuple[str, ...]:
     Raises:
         ListError: a file is missing, is not UTF-8, or names no speaker.
     """
-    of_files: list[list[str]] = []
+    speakers_of_files: list[list[str]] = []
     for path in paths:
         try:
-            of_files.append(without_mark(Path(path).read_text(encoding="utf-8")).split())
+            speakers_of_files.append(without_mark(Path(path).read_text(encoding="utf-8")).split())
         except (OSError, UnicodeDecodeError) as error:
             raise ListError(f"{path}: speakers cannot be read ({error})") from None
-        if not of_files[-1]:
+        if not speakers_of_files[-1]:
             raise ListError(f"{path}: names no speaker; write one a line")
 
-    return tuple(dict.fromkeys(itertools.chain(*of_files)))
+    return tuple(dict.fromkeys(itertools.chain(*speakers_of_files)))
 
 
 def _entries(

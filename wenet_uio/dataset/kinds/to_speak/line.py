@@ -87,6 +87,7 @@ def _plain(line: bytes) -> str:
 
 
 def _seconds(duration: Any) -> float | None:
+    """Return a duration in seconds; None if it is not stated."""
     if duration is None:
         return None
 

@@ -34,10 +34,10 @@ class ConvolutionalGate(nn.Module):
     def forward(
         self, x: torch.Tensor, padded: torch.Tensor | None, past: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Input x (B, T, 2 C), padded (B, T, 1), past (B, C, left_frames) or None -> (B, T, C), the
-        next `past`.
+        """Gate one half of x (B, T, 2 C) by the other -> (B, T, C), and the next `past`. padded (B,
+        T, 1), past (B, C, left_frames) or None.
         """
-        kept, gate = x.chunk(2, dim=2)
+        gated, gate = x.chunk(2, dim=2)
         # As in WeNet, the norm also applies to the zeros before the first frame: they become the
         # bias of the norm.
         gate, present = self.conv.remember(gate, past)
@@ -45,7 +45,7 @@ class ConvolutionalGate(nn.Module):
         if self.linear is not None:
             gate = self.linear(gate)
 
-        return self.dropout(kept * self.act(gate)), present
+        return self.dropout(gated * self.act(gate)), present
 
 
 class ConvolutionalGatingMLP(nn.Module):

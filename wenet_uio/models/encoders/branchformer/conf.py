@@ -45,6 +45,9 @@ class BranchEncoderConf(EncoderConf):
 
     @model_validator(mode="after")
     def _one_for_each_block(self) -> BranchEncoderConf:
+        """Raise ValueError if a list has not one number for each block, or the sizes cannot be
+        built.
+        """
         for name in type(self).model_fields:
             value = getattr(self, name)
             if isinstance(value, tuple) and len(value) != self.num_blocks:

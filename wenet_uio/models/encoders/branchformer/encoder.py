@@ -71,7 +71,7 @@ class BranchformerEncoderLayer(nn.Module):
         super().__init__()
         dim = conf.output_size
         self.share = conf.of_blocks("cgmlp_weight")[block]
-        both = conf.use_attn and conf.use_cgmlp
+        has_both_branches = conf.use_attn and conf.use_cgmlp
         use_attn, use_cgmlp = _branches(conf, block)
         self.attn = self_attention(conf) if use_attn else None
         self.cgmlp = ConvolutionalGatingMLP(conf) if use_cgmlp else None
@@ -85,11 +85,13 @@ class BranchformerEncoderLayer(nn.Module):
         # Every checkpoint of WeNet contains these four layers, also if the merge method does not
         # use them.
         self.pooling_proj1, self.pooling_proj2, self.weight_proj1, self.weight_proj2 = (
-            nn.Linear(dim, 1).requires_grad_(both and conf.merge_method == "learned_ave")
+            nn.Linear(dim, 1).requires_grad_(
+                has_both_branches and conf.merge_method == "learned_ave"
+            )
             for _ in range(4)
         )
         width = 2 * dim if conf.merge_method == "concat" else dim
-        self.merge_proj = nn.Linear(width, dim) if both else nn.Identity()
+        self.merge_proj = nn.Linear(width, dim) if has_both_branches else nn.Identity()
 
     def forward(
         self,
@@ -256,19 +258,20 @@ class _BranchEncoder(LayeredEncoder):
         obstacle: str = "",
     ) -> None:
         embed = input_layer(input_size, conf)
-        convolutions = [
-            [part for part in layer.modules() if isinstance(part, DepthwiseConv)]
+        convolutions_of_layers = [
+            [module for module in layer.modules() if isinstance(module, DepthwiseConv)]
             for layer in layers
         ]
-        # Numbers that the convolutions of a layer keep between chunks. The cache of a layer has
+        # The convolutions of a layer keep these numbers between chunks. The cache of a layer has
         # them as frames of the width of the encoder.
-        remembered = max(
-            sum(conv.channels * conv.left_frames for conv in of_layer) for of_layer in convolutions
+        most_numbers = max(
+            sum(conv.channels * conv.left_frames for conv in convolutions)
+            for convolutions in convolutions_of_layers
         )
-        sees_future = any(convolutions) and not conf.causal
+        sees_future = any(convolutions_of_layers) and not conf.causal
         traits = replace(
             traits_of(conf),
-            cnn_cache_frames=-(-remembered // conf.output_size),
+            cnn_cache_frames=-(-most_numbers // conf.output_size),
             obstacle=obstacle or (SEES_FUTURE if sees_future else embed.obstacle),
         )
         super().__init__(embed, conf, traits, layers, global_cmvn)

@@ -81,7 +81,7 @@ class ConformerEncoderLayer(nn.Module):
         padded: torch.Tensor | None,
         att_past: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Self-attention of x (B, T, D); return the past for the next chunk too."""
+        """Apply self-attention to x (B, T, D); return the past for the next chunk too."""
         return self.self_attn(x, bias, pos_emb, att_past)
 
     def convolve(

@@ -57,9 +57,7 @@ class EfficientConformerEncoderConf(StackConf, ChunkConf, InputLayerConf, Encode
     @model_validator(mode="before")
     @classmethod
     def _flatten(cls, values: Any) -> Any:
-        """WeNet's yaml has the keys of strides and groups in `efficient_conf`; its encoder takes
-        them beside the others.
-        """
+        """Accept WeNet's `efficient_conf`, in which its yaml has the keys of strides and groups."""
         if not isinstance(values, dict) or "efficient_conf" not in values:
             return values
 
@@ -74,6 +72,7 @@ class EfficientConformerEncoderConf(StackConf, ChunkConf, InputLayerConf, Encode
 
     @model_validator(mode="after")
     def _can_be_built(self) -> EfficientConformerEncoderConf:
+        """Raise ValueError if no encoder can have these strides, groups, heads and kernels."""
         places = _as_tuple(self.stride_layer_idx)
         if len(places) != len(_as_tuple(self.stride)) or list(places) != sorted(set(places)):
             raise ValueError(

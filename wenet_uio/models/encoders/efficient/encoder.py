@@ -49,8 +49,8 @@ class GroupedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
         nn.init.xavier_uniform_(self.pos_bias_v)
 
     def join(self, x: torch.Tensor, padded: torch.Tensor | None) -> torch.Tensor:
-        """Frames (B, T, D) -> groups (B, H, ceil(T / group), group * d); zeros fill the last group
-        of an utterance.
+        """Join frames (B, T, D) to groups (B, H, ceil(T / group), group * d); zeros fill the last
+        group of an utterance.
         """
         if padded is not None and self.masks_padding:
             x = x.masked_fill(padded, 0.0)

@@ -55,7 +55,7 @@ def low_frame_rate(feats: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Te
 
 
 def low_frame_lengths(lengths: torch.Tensor) -> torch.Tensor:
-    """Feature frames (B,) -> frames of low rate (B,)."""
+    """Convert numbers of feature frames (B,) to those of frames of low rate (B,)."""
     return torch.div(lengths + SHIFT - 1, SHIFT, rounding_mode="floor")
 
 
@@ -88,7 +88,7 @@ class SanmPositionalEncoding(RelPositionalEncoding):
         return _positions(offset + 1, size, self.dim, like.device).to(like.dtype)
 
     def place(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Input x (B, T, dim) at `positions` (1 or B, T, dim) -> x scaled plus encodings."""
+        """Scale x (B, T, dim), and add the encodings `positions` (1 or B, T, dim)."""
         return x * self.scale + positions
 
 
@@ -119,8 +119,8 @@ class Memory(nn.Module):
         self.memory_dropout = Dropout(dropout_rate)
 
     def remember(self, x: torch.Tensor, padded: torch.Tensor | None) -> torch.Tensor:
-        """Frames x (B, T, D) -> (B, T, D); `padded` (B, T, 1) is True where x is padding, which
-        counts as 0.
+        """Add what the memory finds around each frame of x (B, T, D) -> (B, T, D); `padded` (B, T,
+        1) is True where x is padding, which counts as 0.
         """
         if padded is not None:
             x = x.masked_fill(padded, 0.0)
@@ -142,7 +142,9 @@ class SanmSelfAttention(Memory):
     def forward(
         self, x: torch.Tensor, bias: torch.Tensor | None, padded: torch.Tensor | None
     ) -> torch.Tensor:
-        """(B, T, in_dim) -> (B, T, D); see encoder_layer.py for `bias` and `padded`."""
+        """Apply attention and memory: (B, T, in_dim) -> (B, T, D); see encoder_layer.py for `bias`
+        and `padded`.
+        """
         query, key, value = self.linear_q_k_v(x).chunk(3, dim=2)
         memory = self.remember(value, padded)
         query, key, value = (

@@ -68,6 +68,7 @@ class SqueezeformerEncoderConf(ChunkConf, EncoderSection):
 
     @model_validator(mode="after")
     def _can_be_built(self) -> SqueezeformerEncoderConf:
+        """Raise ValueError if no encoder can have these sizes."""
         heads_divide(self.attention_heads, "encoder_dim", self.encoder_dim)
         odd_or_causal(self.causal, cnn_module_kernel=self.cnn_module_kernel)
         if self.encoder_dim % 2:
@@ -120,11 +121,13 @@ class SqueezeformerEncoderConf(ChunkConf, EncoderSection):
     @property
     def reductions(self) -> tuple[int, ...]:
         """Factor by which the frame rate of each block is below that of the input layer."""
-        before = [
-            [sum(place <= block for place in places) for block in range(self.num_blocks)]
-            for places in (self.reduce_before, self.recover_before)
-        ]
-        return tuple(2 ** (reduced - recovered) for reduced, recovered in zip(*before, strict=True))
+        exponents = []
+        for block in range(self.num_blocks):
+            reduced = sum(place <= block for place in self.reduce_before)
+            recovered = sum(place <= block for place in self.recover_before)
+            exponents.append(reduced - recovered)
+
+        return tuple(2**exponent for exponent in exponents)
 
 
 def _as_tuple(indices: BlockIndices | None) -> tuple[int, ...]:

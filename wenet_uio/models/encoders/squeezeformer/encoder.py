@@ -49,7 +49,7 @@ class SqueezeformerSubsampling(DepthwiseConv2dSubsampling4):
         return windows.masked_fill(lengths <= self.right_context, 0)
 
     def forward(self, x: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-        """Features x (B, T, F) -> (B, T', D), position encodings (1, T', D)."""
+        """Embed features x (B, T, F) -> (B, T', D), position encodings (1, T', D)."""
         x, positions = self.pos_enc(self.convolve(x), offset)
         return self.input_proj(x), positions
 
@@ -95,7 +95,7 @@ class TimeReduction(nn.Module):
         self.groups, self.padding = dim, max(kernel - 2, 0)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(B, T, D) -> (B, ceil(T / 2), D)."""
+        """Halve the frame rate: (B, T, D) -> (B, ceil(T / 2), D)."""
         if x.size(1) == 0:
             return x
 

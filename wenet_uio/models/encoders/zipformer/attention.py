@@ -21,7 +21,7 @@ BLOCKED = -1000.0
 
 
 def remembered(x: torch.Tensor, past: torch.Tensor | None) -> torch.Tensor:
-    """Frames (B, T, D) after those of the past (B, C, D) -> (B, C + T, D)."""
+    """Put frames (B, T, D) behind those of the past (B, C, D) -> (B, C + T, D)."""
     return x if past is None else torch.cat((past, x), dim=1)
 
 
@@ -51,7 +51,8 @@ class AttentionWeights(Clocked):
         blocked: torch.Tensor | None,
         past: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Frames x (B, T, D) -> weights (B, H, T, C + T), and the keys (B, C + T, …).
+        """Compute the attention weights (B, H, T, C + T) of frames x (B, T, D), and the keys (B, C
+        + T, …).
 
         Args:
             pos_emb: encodings of `relative_positions`.
@@ -78,7 +79,7 @@ class AttentionWeights(Clocked):
         return scores.softmax(dim=3), key
 
     def as_heads(self, x: torch.Tensor) -> torch.Tensor:
-        """(B, T, H * d) -> (B, H, T, d)."""
+        """Split the channels into heads: (B, T, H * d) -> (B, H, T, d)."""
         return x.view(x.size(0), x.size(1), self.heads, -1).transpose(1, 2)
 
     @torch.jit.unused
@@ -103,8 +104,8 @@ class SelfAttention(nn.Module):
     def forward(
         self, x: torch.Tensor, weights: torch.Tensor, past: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Frames x (B, T, D), weights (B, H, T, C + T) -> (B, T, D), and the values (B, C + T,
-        …).
+        """Apply the weights (B, H, T, C + T) to frames x (B, T, D) -> (B, T, D), and the values (B,
+        C + T, …).
         """
         value = remembered(self.in_proj(x), past)
         heads = value.view(value.size(0), value.size(1), self.heads, -1).transpose(1, 2)
@@ -132,8 +133,8 @@ class NonlinearAttention(nn.Module):
     def forward(
         self, x: torch.Tensor, weights: torch.Tensor, past: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Frames x (B, T, D), weights (B, T, C + T) -> (B, T, D), and the gated frames (B, C + T,
-        …).
+        """Apply the weights (B, T, C + T) to gated frames x (B, T, D) -> (B, T, D), and the gated
+        frames (B, C + T, …).
         """
         gate, value, output_gate = self.in_proj(x).chunk(3, dim=2)
         gated = remembered(self.whiten1(value) * self.balancer(gate).tanh(), past)

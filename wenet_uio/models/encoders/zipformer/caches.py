@@ -64,26 +64,27 @@ class CacheLayout(nn.Module):
         """
         past = cnn_cache[:, 0, 0]
         channels, frames, bins = self.edge_shape
-        by_layer: list[list[torch.Tensor]] = []
-        at, begin = 0, self.edge
+        caches_of_stacks: list[list[torch.Tensor]] = []
+        att_begin, cnn_begin = 0, self.edge
 
+        # A layer has four caches of attention, then two of convolutions.
         for i, factor in enumerate(self.factors):
             caches: list[torch.Tensor] = []
             for _ in range(self.counts[i]):
                 for width in self.widths[i]:
-                    end = at + self.chunk_unit // factor * width
-                    caches.append(att_cache[:, 0, :, at:end].reshape(att_cache.size(0), -1, width))
-                    at = end
+                    end = att_begin + self.chunk_unit // factor * width
+                    cache = att_cache[:, 0, :, att_begin:end]
+                    caches.append(cache.reshape(att_cache.size(0), -1, width))
+                    att_begin = end
                 for _ in range(2):
-                    end = begin + self.dims[i] * self.pasts[i]
-                    caches.append(
-                        past[:, begin:end].view(past.size(0), self.dims[i], self.pasts[i])
-                    )
-                    begin = end
+                    end = cnn_begin + self.dims[i] * self.pasts[i]
+                    cache = past[:, cnn_begin:end]
+                    caches.append(cache.view(past.size(0), self.dims[i], self.pasts[i]))
+                    cnn_begin = end
 
-            by_layer.append(caches)
+            caches_of_stacks.append(caches)
 
-        return past[:, : self.edge].view(-1, channels, frames, bins), by_layer
+        return past[:, : self.edge].view(-1, channels, frames, bins), caches_of_stacks
 
     def joined(
         self, presents: list[list[torch.Tensor]], after: torch.Tensor, keep: int
@@ -94,14 +95,14 @@ class CacheLayout(nn.Module):
         rows, pasts = [torch.empty(0)] * 0, [after]
         for i, caches in enumerate(presents):
             for place, cache in enumerate(caches):
-                if place % 6 > 3:
+                if place % 6 > 3:  # the last two of the six caches of a layer are of convolutions
                     pasts.append(cache.flatten(1))
                     continue
 
-                seen = cache.size(1)
-                kept = seen if keep < 0 else min(seen, keep // self.factors[i])
-                cache = cache[:, seen - kept :]
-                units = kept * self.factors[i] // self.chunk_unit
+                num_frames = cache.size(1)
+                num_kept = num_frames if keep < 0 else min(num_frames, keep // self.factors[i])
+                cache = cache[:, num_frames - num_kept :]
+                units = num_kept * self.factors[i] // self.chunk_unit
                 rows.append(
                     cache.reshape(
                         cache.size(0), 1, units, self.chunk_unit // self.factors[i] * cache.size(2)

@@ -94,6 +94,7 @@ class ZipformerEncoderConf(EncoderSection):
 
     @model_validator(mode="after")
     def _can_be_built(self) -> ZipformerEncoderConf:
+        """Raise ValueError if no encoder can have these stacks and chunks."""
         for name in StackConf._fields:
             if len(getattr(self, name)) not in (1, self.num_stacks):
                 raise ValueError(

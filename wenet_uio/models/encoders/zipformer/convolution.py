@@ -42,34 +42,34 @@ class ChunkConvolution(nn.Module):
         """
         size = x.size(2)
         before = x.new_zeros(x.size(0), x.size(1), self.kernel // 2) if past is None else past
-        seen = torch.cat((before, x), dim=2)
-        causal = self.causal_conv(seen)
+        with_past = torch.cat((before, x), dim=2)
+        causal = self.causal_conv(with_past)
 
         if chunk_size < 0:
             if lengths is None:
                 lengths = torch.full((1,), size, device=x.device)
             within = self.chunkwise_conv(x) * self.scale(size, lengths)
         else:
-            chunks = pad(x, (0, (chunk_size - size % chunk_size) % chunk_size)).unflatten(
-                2, (-1, chunk_size)
-            )
+            missing = (chunk_size - size % chunk_size) % chunk_size
+            chunks = pad(x, (0, missing)).unflatten(2, (-1, chunk_size))
             chunks = self.chunkwise_conv(chunks.transpose(1, 2).flatten(0, 1))
             chunks = chunks * self.scale(chunk_size, torch.full((1,), chunk_size, device=x.device))
             within = chunks.unflatten(0, (x.size(0), -1)).transpose(1, 2).flatten(2)[:, :, :size]
 
-        return causal + within, seen[:, :, seen.size(2) - self.kernel // 2 :]
+        return causal + within, with_past[:, :, with_past.size(2) - self.kernel // 2 :]
 
     def scale(self, size: int, lengths: torch.Tensor) -> torch.Tensor:
         """Return scales (B, D, size) of the frames of chunks that end after `lengths` (B,) frames."""
         left_edge, right_edge = self.chunkwise_conv_scale[0], self.chunkwise_conv_scale[1]
-        place = torch.arange(size, device=lengths.device)
         scale = 1.0 + pad(left_edge, (0, size))[:, :size].unsqueeze(0)
-        # (B, size), of the right edge
-        place = place.unsqueeze(0) - (lengths.unsqueeze(1) - self.kernel)
-        near = (place >= 0) & (place < self.kernel)
-        edges = right_edge[:, place.clamp(0, self.kernel - 1)].transpose(0, 1)
 
-        return scale + edges * near.unsqueeze(1)
+        # (B, size): the index of each frame in the right edge, which are the last frames of a chunk.
+        frame = torch.arange(size, device=lengths.device).unsqueeze(0)
+        index = frame - (lengths.unsqueeze(1) - self.kernel)
+        is_in_edge = (index >= 0) & (index < self.kernel)
+        edges = right_edge[:, index.clamp(0, self.kernel - 1)].transpose(0, 1)
+
+        return scale + edges * is_in_edge.unsqueeze(1)
 
 
 class ZipformerConvolution(nn.Module):
@@ -107,7 +107,8 @@ class ZipformerConvolution(nn.Module):
         lengths: torch.Tensor | None,
         past: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Frames x (B, T, D) -> (B, T, D), and the past for the next frames; see ChunkConvolution.
+        """Convolve frames x (B, T, D) -> (B, T, D), and the past for the next frames; see
+        ChunkConvolution.
 
         Args:
             padded: (B, T, 1) bool, True where x is padding; None: no padding.

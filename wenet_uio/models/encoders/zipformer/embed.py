@@ -59,7 +59,7 @@ class ConvNext(Clocked):
         self.skip_rate = Schedule(clock, (0.0, 0.2), (20000.0, 0.015))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(B, C, CONTEXT + T + CONTEXT, F) -> (B, T, F, C)."""
+        """Convolve (B, C, CONTEXT + T + CONTEXT, F) -> (B, T, F, C)."""
         seen = self.depthwise_conv(x).permute(0, 2, 3, 1)
         hidden = self.hidden_balancer(
             pointwise(seen, self.pointwise_conv1.weight, self.pointwise_conv1.bias)
@@ -129,11 +129,11 @@ class ZipformerEmbed(Subsampling):
         return self.finish(pad(self.convolve(x), (0, 0, margin, margin)))
 
     def convolve(self, x: torch.Tensor) -> torch.Tensor:
-        """Features x (B, T, F) -> (B, C, (T - 7) // 2, F')."""
+        """Convolve features x (B, T, F) -> (B, C, (T - 7) // 2, F')."""
         return self.conv(x.unsqueeze(1))
 
     def finish(self, x: torch.Tensor) -> torch.Tensor:
-        """(B, C, CONTEXT + T' + CONTEXT, F') -> (B, T', D)."""
+        """Apply ConvNeXt and project: (B, C, CONTEXT + T' + CONTEXT, F') -> (B, T', D)."""
         x = self.convnext(x).transpose(2, 3).flatten(2)
         return self.dropout(self.out_norm(self.out_whiten(self.out(x))))
 

@@ -43,11 +43,11 @@ class ZipformerEncoder(Encoder):
         embed = ZipformerEmbed(clock, input_size, stacks[0].encoder_dim, conf.dropout_rate)
         super().__init__(embed, _traits(conf), global_cmvn)
         self.embed = embed  # the base knows it as a Subsampling
-        kinds = (
+        stack_classes = [
             FullRateStack if stack.downsampling_factor == 1 else LowRateStack for stack in stacks
-        )
+        ]
         self.encoders = nn.ModuleList(
-            [kind(clock, conf, place) for place, kind in enumerate(kinds)]
+            [stack_class(clock, conf, number) for number, stack_class in enumerate(stack_classes)]
         )
         self.downsample_output = Downsample(OUTPUT_DOWNSAMPLING)
         self.layout = CacheLayout(conf, embed.cache_shape)
@@ -159,23 +159,22 @@ class ZipformerEncoder(Encoder):
         blocked at the full rate.
         """
         factor = self.factors[place]
-        size = (x.size(1) + factor - 1) // factor
-        before = caches[0].size(1) if len(caches) > 0 else 0
+        # All numbers of frames are those at the rate of the stack.
+        num_frames = (x.size(1) + factor - 1) // factor
+        frames_before = caches[0].size(1) if len(caches) > 0 else 0
         padded: torch.Tensor | None = None
         if lengths is not None:
             lengths = torch.div(lengths + factor - 1, factor, rounding_mode="floor")
-            padded = ~length_mask(lengths, size).unsqueeze(2)
+            padded = ~length_mask(lengths, num_frames).unsqueeze(2)
         if blocked is not None:
             blocked = blocked[:, :, ::factor, ::factor]
 
-        exact = lengths if self.masks_padding else None
-        chunk = chunk_size // factor if chunk_size > 0 else -1
         return Context(
-            relative_positions(before, size, self.pos_dim, x),
+            relative_positions(frames_before, num_frames, self.pos_dim, x),
             blocked,
             padded,
-            exact,
-            chunk,
+            lengths if self.masks_padding else None,
+            chunk_size // factor if chunk_size > 0 else -1,
             channels,
         )
 
@@ -189,21 +188,23 @@ class ZipformerEncoder(Encoder):
 
     @torch.jit.unused
     def draw_masks(self, x: torch.Tensor) -> list[torch.Tensor]:
-        """Return (B, 1, D) for each stack: in some utterances, zeros for the upper channels, else
-        ones.
+        """Draw a mask (B, 1, D) for each stack: ones, but zeros for the upper channels of some
+        utterances, or for the upper half of these channels.
         """
         draws = (torch.rand(x.size(0), 1, 1) > MASKED_SHARE for _ in range(2))
-        first, second = (kept.to(x.device, x.dtype, non_blocking=True) for kept in draws)
+        keeps_upper, keeps_top = (kept.to(x.device, x.dtype, non_blocking=True) for kept in draws)
         masks = []
 
-        for dim, unmasked in zip(self.dims, self.unmasked_dims, strict=True):
-            half = (dim - unmasked) // 2
-            parts = (
-                (torch.ones_like(first), unmasked),
-                (first, half),
-                (first * second, dim - unmasked - half),
+        for dim, unmasked_dim in zip(self.dims, self.unmasked_dims, strict=True):
+            middle_dim = (dim - unmasked_dim) // 2
+            masks_and_dims = (
+                (torch.ones_like(keeps_upper), unmasked_dim),
+                (keeps_upper, middle_dim),
+                (keeps_upper * keeps_top, dim - unmasked_dim - middle_dim),
             )
-            masks.append(torch.cat([mask.expand(-1, -1, size) for mask, size in parts], dim=2))
+            masks.append(
+                torch.cat([mask.expand(-1, -1, size) for mask, size in masks_and_dims], dim=2)
+            )
 
         return masks
 
@@ -287,16 +288,17 @@ class ZipformerEncoder(Encoder):
         x = self.embed.finish(convolved)
 
         # The stack at the lowest rate needs whole frames: zeros fill the last chunk up.
-        more = (self.chunk_unit - chunk_size % self.chunk_unit) % self.chunk_unit
-        x = pad(x, (0, 0, 0, more))
+        missing = (self.chunk_unit - chunk_size % self.chunk_unit) % self.chunk_unit
+        x = pad(x, (0, 0, 0, missing))
 
         # Frames that the utterance does not have are hidden from attention and convolutions.
         lengths: torch.Tensor | None = None
         blocked: torch.Tensor | None = None
         if size < x.size(1):
             lengths = torch.full((x.size(0),), size, device=x.device)
-            place = torch.arange(-att_cache.size(2) * self.chunk_unit, x.size(1), device=x.device)
-            blocked = (place >= size).view(1, 1, 1, -1).expand(1, 1, x.size(1), -1)
+            # Frames of the attention cache have negative numbers.
+            frame = torch.arange(-att_cache.size(2) * self.chunk_unit, x.size(1), device=x.device)
+            blocked = (frame >= size).view(1, 1, 1, -1).expand(1, 1, x.size(1), -1)
 
         x, presents = self.run_stacks(x, lengths, blocked, x.size(1), split)
         after = convolved[:, :, chunk_size : chunk_size + self.embed.convnext.margin].flatten(1)
@@ -309,6 +311,9 @@ def _drawn(values: tuple[int, ...]) -> int:
 
 
 def _traits(conf: ZipformerEncoderConf) -> EncoderTraits:
+    """Return what other code must know of the encoder: widths, chunks, and why it cannot stream or
+    be exported.
+    """
     return EncoderTraits(
         output_size=conf.output_size,
         width=conf.output_size,

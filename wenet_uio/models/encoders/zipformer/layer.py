@@ -97,7 +97,7 @@ class FeedForward(nn.Module):
         self.out_whiten = Whitener(clock, 7.5, 15.0)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(B, T, D) -> (B, T, D)."""
+        """Apply the module: (B, T, D) -> (B, T, D)."""
         hidden = swoosh_l(self.hidden_balancer(self.in_proj(x)))
         return self.out_whiten(self.out_proj(self.dropout(hidden)))
 
@@ -128,13 +128,13 @@ class ZipformerLayer(Clocked):
         self.conv_module1 = ZipformerConvolution(clock, dim, sizes.cnn_module_kernel, conf.causal)
         self.conv_module2 = ZipformerConvolution(clock, dim, sizes.cnn_module_kernel, conf.causal)
         self.norm = BiasNorm(dim)
-        least = [
-            Schedule(clock, (0.0, first), (4000.0, last))
-            for first, last in ((0.004, 0.02), (0.0, 0.1), (0.0, 0.2))
-        ]
-        self.balancer_na = Balancer(clock, (0.3, 0.7), (least[0], 100.0), probability=0.05)
-        self.balancer_ff2 = Balancer(clock, (0.3, 0.7), (least[1], 2.0), probability=0.05)
-        self.balancer_ff3 = Balancer(clock, (0.3, 0.7), (least[2], 4.0), probability=0.05)
+        least_na, least_ff2, least_ff3 = (
+            Schedule(clock, (0.0, at_start), (4000.0, at_step_4000))
+            for at_start, at_step_4000 in ((0.004, 0.02), (0.0, 0.1), (0.0, 0.2))
+        )
+        self.balancer_na = Balancer(clock, (0.3, 0.7), (least_na, 100.0), probability=0.05)
+        self.balancer_ff2 = Balancer(clock, (0.3, 0.7), (least_ff2, 2.0), probability=0.05)
+        self.balancer_ff3 = Balancer(clock, (0.3, 0.7), (least_ff3, 4.0), probability=0.05)
         self.balancer1 = Balancer(clock, (0.45, 0.55), (0.2, 4.0))
         self.balancer2 = Balancer(clock, (0.45, 0.55), (0.1, 4.0))
         self.whiten = Whitener(clock, 4.0, 12.0)
@@ -145,7 +145,7 @@ class ZipformerLayer(Clocked):
     def forward(
         self, x: torch.Tensor, context: Context, caches: list[torch.Tensor]
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Frames (B, T, D) -> (B, T, D), and the caches with these frames.
+        """Apply the layer to frames (B, T, D) -> (B, T, D), and the caches with these frames.
 
         Args:
             caches: those of `Past`, in its order; empty for whole utterances.
@@ -195,8 +195,8 @@ class ZipformerLayer(Clocked):
         """Return weights (B, T, K); in some steps, equal weights for all keys that a query sees."""
         if not happens(self.constant_attention()):
             return weights
-        seen = (weights > 0.0).to(weights.dtype)
-        return seen / seen.sum(dim=2, keepdim=True)
+        is_seen = (weights > 0.0).to(weights.dtype)
+        return is_seen / is_seen.sum(dim=2, keepdim=True)
 
 
 class Stack(nn.Module):
@@ -206,17 +206,23 @@ class Stack(nn.Module):
         """Build stack `place` of the encoder."""
         super().__init__()
         sizes = conf.stacks[place]
-        count = sizes.num_encoder_layers
-        begin, turn = (
-            conf.warmup_batches * part / (conf.num_stacks + 1) for part in (place + 1, 1)
-        )
-        last = 0.035 * sizes.downsampling_factor**0.5
+        num_layers = sizes.num_encoder_layers
+
+        # Stacks and their layers take turns: the skip rate of a layer falls during its turn, which
+        # is from one batch of the warm-up to another.
+        stack_begin = conf.warmup_batches * (place + 1) / (conf.num_stacks + 1)
+        stack_turn = conf.warmup_batches / (conf.num_stacks + 1)
         turns = [
-            (begin + turn * layer / count, begin + turn * (layer + 1) / count)
-            for layer in range(count)
+            (
+                stack_begin + stack_turn * layer / num_layers,
+                stack_begin + stack_turn * (layer + 1) / num_layers,
+            )
+            for layer in range(num_layers)
         ]
+        last_skip_rate = 0.035 * sizes.downsampling_factor**0.5
         skip_rates = [
-            Schedule(clock, (start, LARGEST_SKIP_RATE), (end, last)) for start, end in turns
+            Schedule(clock, (begin, LARGEST_SKIP_RATE), (end, last_skip_rate))
+            for begin, end in turns
         ]
         self.layers = nn.ModuleList(
             [ZipformerLayer(clock, conf, sizes, rate) for rate in skip_rates]
@@ -226,7 +232,7 @@ class Stack(nn.Module):
     def forward(
         self, x: torch.Tensor, context: Context, caches: list[torch.Tensor]
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Frames (B, T, D) -> (B, T, D), and the caches of all layers; see
+        """Apply the layers to frames (B, T, D) -> (B, T, D), and the caches of all layers; see
         ZipformerLayer.forward.
         """
         presents: list[torch.Tensor] = []
@@ -262,7 +268,9 @@ class FullRateStack(Stack):
         caches: list[torch.Tensor],
         lengths: torch.Tensor | None,
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Frames (B, T, D) -> (B, T, D), and caches; `lengths` is that of LowRateStack."""
+        """Apply the layers to frames (B, T, D) -> (B, T, D), and caches; `lengths` is that of
+        LowRateStack.
+        """
         return self.forward(x, context, caches)
 
 
@@ -285,8 +293,8 @@ class LowRateStack(nn.Module):
         caches: list[torch.Tensor],
         lengths: torch.Tensor | None,
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Frames (B, T, D) -> (B, T, D), and caches. `context` is at the lower rate, `lengths` (B,)
-        at that of x.
+        """Apply the layers to frames (B, T, D) -> (B, T, D), and caches. `context` is at the lower
+        rate, `lengths` (B,) at that of x.
         """
         low, presents = self.encoder(self.downsample(x, lengths), context, caches)
         back = low.repeat_interleave(self.factor, dim=1)[:, : x.size(1)]

@@ -39,19 +39,19 @@ def _trained_swoosh(x: torch.Tensor, shift: float, offset: float) -> torch.Tenso
 
 
 def swoosh(x: torch.Tensor, shift: float, offset: float, slope: float = SLOPE) -> torch.Tensor:
-    """log(1 + exp(x - shift)) - 0.08 x - offset (section 3.3)."""
+    """Compute log(1 + exp(x - shift)) - 0.08 x - offset (section 3.3)."""
     if x.requires_grad:
         return _trained_swoosh(x, shift, offset)
     return softplus(x - shift) - slope * x - offset
 
 
 def swoosh_l(x: torch.Tensor) -> torch.Tensor:
-    """SwooshL: for modules that are normally off, with a small slope at 0."""
+    """Compute SwooshL: for modules that are normally off, with a small slope at 0."""
     return swoosh(x, 4.0, 0.035)
 
 
 def swoosh_r(x: torch.Tensor) -> torch.Tensor:
-    """SwooshR: 0 at 0."""
+    """Compute SwooshR, which is 0 at 0."""
     return swoosh(x, 1.0, 0.313261687)
 
 
@@ -59,7 +59,7 @@ class SwooshR(nn.Module):
     """See `swoosh_r`."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Any shape -> the same shape."""
+        """Apply Swoosh to x of any shape."""
         return swoosh_r(x)
 
 
@@ -87,7 +87,7 @@ class BiasNorm(nn.Module):
         self.bias = nn.Parameter(torch.randn(dim) * 1e-4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(…, D) -> (…, D)."""
+        """Normalise (…, D) -> (…, D)."""
         log_scale = self.limited() if self.training else self.log_scale
         return x * ((x - self.bias).square().mean(dim=-1, keepdim=True).rsqrt() * log_scale.exp())
 
@@ -107,7 +107,7 @@ class ScheduledDropout(Clocked):
         self.shared_dim = shared_dim
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Any shape -> the same shape."""
+        """Drop values of x of any shape in training."""
         return self.dropped(x) if self.training else x
 
     @torch.jit.unused
@@ -132,7 +132,7 @@ class Bypass(Clocked):
         self.least = Schedule(clock, (0.0, 0.9), (20000.0, 0.2))
 
     def forward(self, before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
-        """Input and output (B, T, D) -> (B, T, D)."""
+        """Mix input and output (B, T, D) -> (B, T, D)."""
         scale = self.drawn_scale(before) if self.training else self.bypass_scale
         return before + (after - before) * scale
 
@@ -155,16 +155,17 @@ class Downsample(nn.Module):
         self.factor = factor
 
     def forward(self, x: torch.Tensor, lengths: torch.Tensor | None) -> torch.Tensor:
-        """Frames x (B, T, D) -> (B, ceil(T / factor), D); `lengths` (B,): frames after them count
-        as the last one.
+        """Lower the rate of frames x (B, T, D) -> (B, ceil(T / factor), D); `lengths` (B,): frames
+        after them count as the last one.
         """
         if lengths is not None:
-            last = (lengths - 1).clamp(min=0).view(-1, 1, 1)
-            place = torch.arange(x.size(1), device=x.device).view(1, -1, 1)
-            x = torch.where(place > last, x.gather(1, last.expand(-1, -1, x.size(2))), x)
+            last_frame = (lengths - 1).clamp(min=0).view(-1, 1, 1)
+            frame = torch.arange(x.size(1), device=x.device).view(1, -1, 1)
+            last = x.gather(1, last_frame.expand(-1, -1, x.size(2)))
+            x = torch.where(frame > last_frame, last, x)
 
-        more = (self.factor - x.size(1) % self.factor) % self.factor
-        x = torch.cat((x, x[:, -1:].expand(-1, more, -1)), dim=1)
+        missing = (self.factor - x.size(1) % self.factor) % self.factor
+        x = torch.cat((x, x[:, -1:].expand(-1, missing, -1)), dim=1)
         groups = x.view(x.size(0), -1, self.factor, x.size(2))
         return (groups * self.bias.softmax(dim=0).unsqueeze(1)).sum(dim=2)
 

@@ -253,16 +253,16 @@ class _Whitened(torch.autograd.Function):
 
 
 def whiteness(x: torch.Tensor, groups: int) -> torch.Tensor:
-    """Return how unequal the eigenvalues of the covariance of x (…, C) are, for each of `groups`
-    groups of channels; () >= 1.
+    """Return how unequal the eigenvalues of the covariance of x (…, C) are, () of 1 or more.
 
-    The mean of the squared eigenvalues over the square of their mean.
+    It is the mean of the squared eigenvalues over the square of their mean. Channels of different
+    groups, of which there are `groups`, have no covariance here.
     """
     x = x.reshape(-1, groups, x.size(-1) // groups).transpose(0, 1)
     x = x - x.mean(dim=1, keepdim=True)
     covariance = torch.matmul(x.transpose(1, 2), x)
+    # The diagonal adds up to the eigenvalues, and all squares of the matrix to their squares.
     mean = covariance.diagonal(dim1=1, dim2=2).mean()
-
     return covariance.square().sum() / (groups * x.size(2)) / (mean.square() + TINY)
 
 

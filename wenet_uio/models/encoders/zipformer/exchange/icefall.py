@@ -51,24 +51,24 @@ def from_icefall(path: Path, vocabulary: Path | None) -> Converted:
     """
     file = path / WEIGHTS if path.is_dir() else path
     weights = _read_weights(file)
-    used = {
-        ours: weight.float()
-        for name, weight in weights.items()
-        if (ours := _renamed(name, PREFIXES))
+    our_names = {name: _renamed(name, PREFIXES) for name in weights}
+    our_weights = {
+        our_name: weights[name].float() for name, our_name in our_names.items() if our_name
     }
-    others = sorted({name.split(".")[0] for name in weights if not _renamed(name, PREFIXES)})
+    unused = sorted({name.split(".")[0] for name, our_name in our_names.items() if not our_name})
     tokens = _read_tokens(vocabulary or file.with_name(TOKENS), len(weights["ctc_output.1.weight"]))
     bins = _bins(weights)
     values = _values(_sizes(weights), bins, tokens, file.with_name(PIECES))
     cmvn = {"mean_stat": [LOUDER] * bins, "var_stat": [LOUDER**2 + 1.0] * bins, "frame_num": 1}
-    files = {"units.txt": "".join(f"{token} {place}\n" for place, token in enumerate(tokens))}
+    files = {"units.txt": "".join(f"{token} {number}\n" for number, token in enumerate(tokens))}
     files["global_cmvn"] = json.dumps(cmvn)
-    notes = [f"without the parts {', '.join(others)}: the model decodes with CTC"] if others else []
+    notes = [f"without the parts {', '.join(unused)}: the model decodes with CTC"] if unused else []
 
-    return Converted(values, used, OURS_ALONE, tuple(notes), files)
+    return Converted(values, our_weights, OURS_ALONE, tuple(notes), files)
 
 
 def _read_weights(file: Path) -> dict[str, torch.Tensor]:
+    """Read the weights of a Zipformer with CTC, by icefall's names."""
     weights = read_checkpoint(file)
     if isinstance(weights, dict) and isinstance(weights.get("model"), dict):
         weights = weights["model"]
@@ -112,15 +112,15 @@ def to_icefall(folder: Path, output: Path) -> int:
             "trained with the global_cmvn of such a model, can go back"
         )
 
-    back = {ours: theirs for theirs, ours in PREFIXES.items()}
-    theirs = {
-        _renamed(name, back): weight
+    their_prefixes = {ours: theirs for theirs, ours in PREFIXES.items()}
+    their_weights = {
+        _renamed(name, their_prefixes): weight
         for name, weight in weights.items()
         if not name.startswith(OURS_ALONE)
     }
     output.mkdir(parents=True, exist_ok=True)
     with written_aside(output / WEIGHTS) as file:
-        torch.save({"model": theirs}, file)
+        torch.save({"model": their_weights}, file)
 
     units = Path(config.tokenizer_conf.symbol_table_path or folder / "units.txt").read_text(
         encoding="utf-8"
@@ -128,23 +128,23 @@ def to_icefall(folder: Path, output: Path) -> int:
     with written_aside(output / TOKENS, "w") as file:
         file.write(units)
 
-    return sum(weight.numel() for weight in theirs.values())
+    return sum(weight.numel() for weight in their_weights.values())
 
 
 def _renamed(name: str, prefixes: Mapping[str, str]) -> str:
-    """Return the name with another beginning; empty if no beginning fits."""
-    return next(
-        (
-            ours + name[len(theirs) :]
-            for theirs, ours in prefixes.items()
-            if name.startswith(theirs)
-        ),
-        "",
-    )
+    """Return the name with another beginning; empty if no beginning fits.
+
+    Args:
+        prefixes: {old beginning: new one}.
+    """
+    for old, new in prefixes.items():
+        if name.startswith(old):
+            return new + name[len(old) :]
+    return ""
 
 
 def _sizes(weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-    """encoder_conf from the shapes of the weights."""
+    """Return the keys of `encoder_conf` that the shapes of the weights tell."""
     names = [
         f"encoder.encoders.{place}." for place in range(layers_in(weights, "encoder.encoders."))
     ]

@@ -84,8 +84,8 @@ class ZipformerOffline(nn.Module):
         self.whole = OfflineModule(model)
 
     def forward(self, x: torch.Tensor, x_lens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Features x (N, T, F) of lengths x_lens (N,) -> log-probabilities (N, T', V), lengths
-        (N,).
+        """Compute log-probabilities (N, T', V) and lengths (N,) of features x (N, T, F) of lengths
+        x_lens (N,).
         """
         return self.whole(x + LOUDER, x_lens)
 
@@ -103,7 +103,8 @@ class ZipformerChunk(nn.Module):
         self.encoder, self.ctc, self.left = _encoder(model), model.ctc, left
 
     def forward(self, x: torch.Tensor, *states: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Features (N, T, F) -> log-probabilities (N, chunk / 2, V) and the states after the chunk.
+        """Compute log-probabilities (N, chunk / 2, V) of features (N, T, F), and the states after
+        the chunk.
 
         Args:
             states: six caches for each layer, the past of the input layer, and the number of frames
@@ -159,7 +160,9 @@ def _encoder(model: ASRModel) -> ZipformerEncoder:
 
 
 def zipformer_graph(model: ASRModel, feature_dim: int, chunks: Chunks) -> Graph:
-    """Graph for sherpa-onnx: `from_zipformer_ctc`, offline, or `from_zipformer2_ctc`, streaming."""
+    """Return the graph for sherpa-onnx: `from_zipformer_ctc`, offline, or `from_zipformer2_ctc`,
+    streaming.
+    """
     copied = traceable(model)
     if chunks != OFFLINE:
         return _streaming_graph(copied, feature_dim, chunks)
@@ -185,6 +188,7 @@ def zipformer_graph(model: ASRModel, feature_dim: int, chunks: Chunks) -> Graph:
 
 
 def _streaming_graph(model: ASRModel, feature_dim: int, chunks: Chunks) -> Graph:
+    """Return the graph that encodes one chunk; the example has two streams."""
     encoder = _encoder(model)
     states = start_states(encoder, chunks.cache)
     named = {name: torch.cat((state, state), dim=batch_dim(name)) for name, state in states.items()}
