@@ -2,10 +2,12 @@
 """Our streaming recogniser beside sherpa-onnx: the same weights, one thread, 1 to many streams.
 
 A conformer with random weights is written, and exported by `export_onnx`. Ours is `live` of the
-checkpoint, greedy search of CTC; sherpa-onnx runs the exported files, float and int8. All streams
-of an engine are advanced together. "Speed" gives all audio at once. "Delay" is that of a partial
-result for speech at its own pace: arrivals are simulated, and the time of each step is its CPU
-time, so that other work on the machine does not count.
+checkpoint in torch and of the export for streams, float and int8, greedy search of CTC; sherpa-onnx
+runs the files for sherpa-onnx, float and int8. All streams of an engine are advanced together.
+"Speed" gives all audio at once. "Delay" is that of a partial result for speech at its own pace:
+arrivals are simulated, and the time of each step is its CPU time, so that other work on the machine
+does not count. "differ" counts the streams whose text is not that of the checkpoint in torch. Rows
+of 0 streams are whole recordings of the same length, a batch of --files.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -150,11 +153,13 @@ def delays(engine: Engine, talks: Sequence[np.ndarray]) -> list[float]:
 
 
 def export(folder: Path, talk: np.ndarray) -> Path:
-    """Export the model of a run for sherpa-onnx; returns the folder of the files."""
+    """Export the model of a run for sherpa-onnx and for streams; returns the folder of the
+    files.
+    """
     wav = folder / "check.wav"
     soundfile.write(wav, talk[: 6 * RATE], RATE, subtype="PCM_16")
     (folder / "check.list").write_text(RawLine("check", str(wav), "").to_json() + "\n")
-    command = [sys.executable, "-m", "wenet_uio.bin.export_onnx", "--runtimes", "sherpa"]
+    command = [sys.executable, "-m", "wenet_uio.bin.export_onnx", "--runtimes", "sherpa", "streams"]
     command += ["--config", folder / "train.yaml", "--checkpoint", folder / "final.pt"]
     command += ["--output_dir", folder / "onnx", "--check_data", folder / "check.list"]
     command += ["--chunk_size", CHUNK, "--num_decoding_left_chunks", LEFT_CHUNKS]
@@ -177,21 +182,86 @@ def engines_of(folder: Path, onnx: Path) -> dict[str, Any]:
             num_threads=1,
         )
 
-    recogniser = load_model(str(folder), device="cpu")
+    torch_model = load_model(str(folder), device="cpu")
+    exported, exported_int8 = load_model(onnx / "streams"), load_model(onnx / "streams_int8")
     plain, quantised = open_sherpa("streaming"), open_sherpa("streaming_int8")
     return {
-        "ours": lambda count: Ours(recogniser, count),
+        "ours, torch": lambda count: Ours(torch_model, count),
+        "ours": lambda count: Ours(exported, count),
+        "ours int8": lambda count: Ours(exported_int8, count),
         "sherpa": lambda count: Sherpa(plain, count),
         "sherpa int8": lambda count: Sherpa(quantised, count),
     }
 
 
+def whole_recordings(folder: Path, onnx: Path) -> dict[str, Any]:
+    """Return a function for each engine, from recordings to their texts."""
+    import sherpa_onnx
+
+    def ours(path: Path) -> Any:
+        recogniser = load_model(path, device="cpu")
+        options = {"mode": "ctc_greedy_search", "pause": 0, "decoding": {"dtype": "fp32"}}
+        return lambda talks: [
+            result.text
+            for result in recogniser.transcribe(samples=list(talks), sample_rate=RATE, **options)
+        ]
+
+    def sherpa(name: str) -> Any:
+        recogniser = sherpa_onnx.OfflineRecognizer.from_wenet_ctc(
+            tokens=str(onnx / name / "tokens.txt"),
+            model=str(onnx / name / "model.onnx"),
+            num_threads=1,
+        )
+
+        def texts(talks: Sequence[np.ndarray]) -> list[str]:
+            streams = [recogniser.create_stream() for _ in talks]
+            for stream, talk in zip(streams, talks, strict=True):
+                stream.accept_waveform(RATE, talk)
+            recogniser.decode_streams(streams)
+            return [stream.result.text for stream in streams]
+
+        return texts
+
+    return {
+        "ours, torch": ours(folder),
+        "ours": ours(onnx / "streams"),
+        "ours int8": ours(onnx / "streams_int8"),
+        "sherpa": sherpa("offline"),
+        "sherpa int8": sherpa("offline_int8"),
+    }
+
+
+def measure_whole(engines: dict[str, Any], talks: Sequence[np.ndarray]) -> Iterable[dict[str, Any]]:
+    """Yield the speed of each engine with a batch of whole recordings."""
+    expected: list[str] = []
+    for name, recognise in engines.items():
+        recognise(talks[:1])  # what is built at the first call
+        began = time.process_time()
+        texts = recognise(talks)
+        elapsed = time.process_time() - began
+        expected = expected or texts
+        yield {
+            "engine": name,
+            "streams": 0,
+            "speed": round(sum(map(len, talks)) / RATE / elapsed, 2),
+            "p50_s": float("nan"),
+            "p95_s": float("nan"),
+            "differ": _differing(texts, expected),
+        }
+
+
+def _differing(texts: Sequence[str], expected: Sequence[str]) -> int:
+    return sum(text != other for text, other in zip(texts, expected, strict=True))
+
+
 def measure(engines: dict[str, Any], talks: Sequence[np.ndarray]) -> Iterable[dict[str, Any]]:
     """Yield the figures of each engine with a stream for each talk."""
+    expected: list[str] = []
     for name, open_engine in engines.items():
         engine = open_engine(len(talks))
         audio_per_cpu = speed(engine, talks)
         texts = engine.texts()
+        expected = expected or texts
         late = delays(open_engine(len(talks)), talks)
         yield {
             "engine": name,
@@ -199,7 +269,7 @@ def measure(engines: dict[str, Any], talks: Sequence[np.ndarray]) -> Iterable[di
             "speed": round(audio_per_cpu, 2),
             "p50_s": round(float(np.quantile(late, 0.5)), 3),
             "p95_s": round(float(np.quantile(late, 0.95)), 3),
-            "characters": sum(map(len, texts)),
+            "differ": _differing(texts, expected),
         }
 
 
@@ -219,6 +289,12 @@ def parse_arguments() -> argparse.Namespace:
         "--streams", type=int, nargs="+", default=[1, 8, 32, 64], help="(default: 1 8 32 64)"
     )
     parser.add_argument(
+        "--files", type=int, default=8, help="whole recordings of a batch (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--turns", type=int, default=1, help="measure all engines so often (default: %(default)s)"
+    )
+    parser.add_argument(
         "--seconds", type=float, default=12.0, help="of each talk (default: %(default)s)"
     )
     parser.add_argument(
@@ -233,26 +309,32 @@ def main() -> None:
     args = parse_arguments()
     torch.set_num_threads(1)
     size = int(args.seconds * RATE)
-    speech = join_recordings(args.speech, max(30.0, args.seconds * max(args.streams)))
+    most = max(args.files, *args.streams)
+    speech = join_recordings(args.speech, max(30.0, args.seconds * most))
     talks = [
         speech[start : start + size].astype(np.float32) / 32768
-        for start in range(0, size * max(args.streams), size)
+        for start in range(0, size * most, size)
     ]
     results = []
 
     with tempfile.TemporaryDirectory() as name:
         folder = write_model(Path(name) / "run", speech, args.blocks, args.width)
         engines = engines_of(folder, export(folder, talks[0]))
+        whole = whole_recordings(folder, folder / "onnx")
         print(
             f"{'streams':>7} {'engine':<12}{'audio s/CPU s':>14}{'p50, s':>9}{'p95, s':>9}"
-            f"{'characters':>12}"
+            f"{'differ':>8}"
         )
-        for count in args.streams:
-            for row in measure(engines, talks[:count]):
+        for _ in range(args.turns):
+            rows = chain(
+                measure_whole(whole, talks[: args.files]),
+                *(measure(engines, talks[:count]) for count in args.streams),
+            )
+            for row in rows:
                 results.append(row)
                 print(
                     f"{row['streams']:>7} {row['engine']:<12}{row['speed']:14.2f}"
-                    f"{row['p50_s']:9.3f}{row['p95_s']:9.3f}{row['characters']:12}",
+                    f"{row['p50_s']:9.3f}{row['p95_s']:9.3f}{row['differ']:8}",
                     flush=True,
                 )
 

@@ -116,19 +116,26 @@ def test_an_onnx_export_gives_the_transcript_of_its_run(model):
 
 @pytest.fixture
 def exports(model):
-    """Paths of all exports of a run for WeNet's runtime: TorchScript, ONNX offline and streaming."""
+    """Paths of all exports of a run: TorchScript, ONNX for WeNet's runtime, offline and streaming,
+    and for streams.
+    """
     pytest.importorskip("onnxruntime")
     from wenet_uio.export.onnx_files import to_onnx
-    from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, wenet_graphs
+    from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, streams_graphs, wenet_graphs
 
     trained = load_recogniser(model).model.eval()
     (model / "final.zip").write_bytes(to_torchscript(trained))
-    for name, chunks in (("offline", OFFLINE), ("streaming", Chunks(4, 2))):
+    graphs = {
+        "offline": wenet_graphs(trained, 23, OFFLINE),
+        "streaming": wenet_graphs(trained, 23, Chunks(4, 2)),
+        "streams": streams_graphs(trained, 23),
+    }
+    for name, files in graphs.items():
         (model / "onnx" / name).mkdir(parents=True)
-        for file, graph in wenet_graphs(trained, 23, chunks).items():
+        for file, graph in files.items():
             (model / "onnx" / name / file).write_bytes(to_onnx(graph))
 
-    return [model / "final.zip", model / "onnx/offline", model / "onnx/streaming"]
+    return [model / "final.zip", *(model / "onnx" / name for name in graphs)]
 
 
 def test_audio_shorter_than_the_window_of_the_input_layer_has_no_text_in_any_export(model, exports):
@@ -185,7 +192,8 @@ def test_an_export_applies_the_penalty_of_the_blank(model, exports):
     for penalty in (-3.0, 3.0):
         given = {"mode": "ctc_greedy_search", "decoding": {"blank_penalty": penalty}}
         expected = trained.transcribe("talk.wav", **given).text
-        assert wenet_uio.load_model(exports[0]).transcribe("talk.wav", **given).text == expected
+        for path in (exports[0], exports[-1]):
+            assert wenet_uio.load_model(path).transcribe("talk.wav", **given).text == expected
 
 
 def test_what_is_no_model_is_refused_by_name(model, tmp_path):

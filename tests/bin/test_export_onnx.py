@@ -364,3 +364,32 @@ def test_a_model_that_cannot_stream_is_exported_offline_and_the_reason_is_printe
     assert sorted(path.name for path in (noise / "onnx").iterdir()) == ["offline", "offline_int8"]
     asked = export(noise, "--chunk_size", CHUNK)
     assert (asked.returncode, asked.stdout, asked.stderr) == (1, "", f"error: {reason}\n")
+
+
+def test_an_export_for_streams_is_checked_whole_and_in_chunks_and_refused_if_none_can_be(noise):
+    done = export(noise, "--runtimes", "streams")
+    assert done.returncode == 0, done.stderr
+    folders = [
+        line.partition("/streams.onnx, ctc.onnx, decoder.onnx: 6 of 6 ")[0]
+        for line in done.stdout.splitlines()[:2]
+    ]
+    assert folders == [f"{noise}/onnx/streams"] * 2
+    assert done.stdout.count("/streams_int8/streams.onnx") == 2
+    for name in ("streams", "streams_int8"):
+        files = sorted(path.name for path in (noise / "onnx" / name).iterdir())
+        assert files == ["ctc.onnx", "decoder.onnx", "streams.onnx"]
+        recogniser = wenet_uio.load_model(noise / "onnx" / name)
+        stream = recogniser.stream(sample_rate=16000)
+        stream.accept(soundfile.read(noise / "utt0.wav")[0])
+        assert stream.finish().seconds == 1
+
+    for size in (0, -1):
+        refused = export(noise, "--runtimes", "streams", "--chunk_size", size)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert refused.stderr == (
+            f"error: --chunk_size: expected 1 or more encoder frames, found {size}\n"
+        )
+    write_model(noise, LETTERS, 16000, words=False, streaming=False)
+    refused = export(noise, "--runtimes", "sherpa", "streams")
+    assert refused.returncode == 1
+    assert "sees future frames; train with causal: true" in refused.stderr

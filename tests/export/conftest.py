@@ -43,6 +43,8 @@ FIRERED = {
         "linear_units": 32,
     },
 }
+ROTARY = {"pos_enc_layer_type": "rope_pos", "selfattention_layer_type": "rope_abs_selfattn"}
+WITHOUT_POSITIONS = {"pos_enc_layer_type": "no_pos", "selfattention_layer_type": "selfattn"}
 CASES = {
     "transformer": ("transformer", "transformer", {"use_dynamic_chunk": True}),
     "conv1d2": ("transformer", "transformer", {"input_layer": "conv1d2"}),
@@ -54,6 +56,14 @@ CASES = {
     "efficient": ("efficientConformer", "transformer", EFFICIENT),
     "streaming_efficient": ("efficientConformer", "transformer", {**EFFICIENT, **IN_CHUNKS}),
     "firered": ("firered_conformer", "transformer", FIRERED),
+    "rotary": ("conformer", "transformer", {**STREAMING, **ROTARY}),
+    "conv2d6": ("conformer", "bitransformer", {**STREAMING, "input_layer": "conv2d6"}),
+    "shared_heads": ("transformer", "transformer", {"use_dynamic_chunk": True, "n_kv_head": 1}),
+    "no_positions": (
+        "transformer",
+        "transformer",
+        {"use_dynamic_chunk": True, **WITHOUT_POSITIONS},
+    ),
     "streaming_branchformer": ("branchformer", "transformer", {**GATED, **IN_CHUNKS}),
     "streaming_e_branchformer": ("e_branchformer", "transformer", {**GATED, **IN_CHUNKS}),
     "streaming_squeezeformer": (

@@ -11,8 +11,11 @@ import wenet_uio
 from tests.api.conftest import RATE, bursts, write_model
 from tests.support.search.tone_model import TONE, tones, write_tone_model
 from wenet_uio.dataset.chain.waveform import resample
+from wenet_uio.export.onnx_files import to_onnx
+from wenet_uio.export.onnx_graphs import streams_graphs
 from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
-from wenet_uio.search.live import Failed, Final, Partial, advance
+from wenet_uio.search.live import PARTIAL_MODES, Failed, Final, Partial, advance
+from wenet_uio.search.recogniser import load_recogniser
 from wenet_uio.search.speech_gate import SpeechGate
 
 SIMULATED = {"decoding_chunk_size": 4, "num_decoding_left_chunks": 2, "simulate_streaming": True}
@@ -23,11 +26,26 @@ PLAIN = {"holds_quiet": False, "second_pass": False}
 
 
 @pytest.fixture(scope="module")
-def babble(tmp_path_factory):
+def babble_run(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("babble") / "model")
+
+
+@pytest.fixture(scope="module")
+def babble(babble_run):
     """A recogniser of random weights, whose text depends on every frame."""
-    return wenet_uio.load_model(
-        write_model(tmp_path_factory.mktemp("babble") / "model"), device="cpu"
-    )
+    return wenet_uio.load_model(babble_run, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def exported_babble(babble_run):
+    """The same recogniser, exported for streams."""
+    pytest.importorskip("onnxruntime")
+    folder = babble_run / "onnx/streams"
+    folder.mkdir(parents=True)
+    model = load_recogniser(babble_run).model.eval()
+    for name, graph in streams_graphs(model, 23).items():
+        (folder / name).write_bytes(to_onnx(graph))
+    return wenet_uio.load_model(babble_run / "onnx")
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +119,54 @@ def test_twenty_streams_together_have_the_texts_of_simulated_streaming(babble):
     assert all(len(finals(each)) == 1 and each[-1].rule == "end" for each in events)
     assert sum(isinstance(event, Partial) for each in events for event in each) > 60
     assert len(set(expected)) > 10
+
+
+@pytest.mark.parametrize("second_pass", [True, False])
+def test_streams_of_an_export_have_the_events_of_those_of_the_checkpoint(
+    babble, exported_babble, second_pass
+):
+    draw = random.Random(2)
+    assert exported_babble.obstacle == ""
+    streams, exported, inputs = [], [], []
+    for number in range(12):
+        rate = (8000, RATE)[number % 2]
+        mode = exported_babble.modes[number % 3]
+        options = {
+            "sample_rate": rate,
+            "mode": mode,
+            "partial_mode": PARTIAL_MODES[number // 6],
+            "chunk_size": draw.choice([1, 4, 16]),
+            "left_chunks": draw.choice([-1, 0, 2]),
+            "endpoints": draw.choice([{}, WENET_RULES]),
+            "hot_words": draw.choice([(), ("ab",)]) if mode != "ctc_greedy_search" else (),
+            "second_pass": second_pass,
+            "detector": "energy",
+            "decoding": {"dtype": "fp32"},
+        }
+        seconds = draw.randint(1, 5)
+        samples = bursts(seconds, starts=range(0, seconds, 2), seed=number)
+        samples = samples[: draw.choice([100, len(samples), len(samples), len(samples) - 3000])]
+        if rate != RATE:
+            samples = resample(torch.from_numpy(samples), RATE, rate).numpy()
+
+        streams.append(babble.live(**options))
+        exported.append(exported_babble.live(**options))
+        inputs.append(samples)
+
+    def said(events):
+        return [(type(event), event.texts, getattr(event, "rule", None)) for event in events]
+
+    # The packets are the same: how far a stream hears ahead may decide where an utterance ends.
+    expected, found = (run(each, inputs, random.Random(3)) for each in (streams, exported))
+    assert list(map(said, found)) == list(map(said, expected))
+    assert sum(map(len, found)) > 50
+    for events, others in zip(found, expected, strict=True):
+        for final, other in zip(finals(events), finals(others), strict=True):
+            segment, other_segment = final.segment, other.segment
+            assert (segment.start, segment.end) == (other_segment.start, other_segment.end)
+            assert [word.start for word in segment.words] == [
+                word.start for word in other_segment.words
+            ]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from wenet_uio.api.recogniser import SpeechRecogniser
-from wenet_uio.export.exported import ExportedModel, OnnxModel, SherpaOnnx, WenetOnnx
+from wenet_uio.export.exported import (
+    ExportedModel,
+    OnnxModel,
+    SherpaOnnx,
+    StreamsOnnx,
+    WenetOnnx,
+)
 from wenet_uio.export.folder import FOLDERS, require_same_weights
 from wenet_uio.export.onnx_files import require_onnx
 from wenet_uio.export.onnx_graphs import CTC_FOR_SHERPA
@@ -178,6 +185,15 @@ class RunnableExport(InPlaceOfTrained, ExportedModel):
         return encoder_out, lengths
 
 
+class RunnableStreams(RunnableExport):
+    """The ONNX files of an export for streams."""
+
+    def __init__(self, contents: Mapping[str, bytes], model: ASRModel) -> None:
+        runtime = StreamsOnnx(contents, model.encoder)
+        super().__init__(runtime, model)
+        self.encoder = runtime.streams
+
+
 def _export_at(path: Path) -> Path | None:
     """Return the zip file, or the folder with ONNX files, that `path` names; a folder with a
     checkpoint is no export.
@@ -216,7 +232,10 @@ def _onnx_folder_at(path: Path) -> Path | None:
 
 def has_onnx(folder: Path) -> bool:
     """Tell whether a folder is one of an ONNX export."""
-    return any((folder / name).is_file() for name in (WenetOnnx.NAMES[0], *OTHER_MODELS))
+    return any(
+        (folder / name).is_file()
+        for name in (WenetOnnx.NAMES[0], StreamsOnnx.NAMES[0], *OTHER_MODELS)
+    )
 
 
 def _run_of(export: Path) -> Path:
@@ -249,6 +268,10 @@ def _load_export(export: Path, folder: Path, trust_code: bool) -> Recogniser:
         require_onnx()
         runtime = WenetOnnx({name: (export / name).read_bytes() for name in WenetOnnx.NAMES})
         runnable = RunnableExport(runtime, with_attention(build_model(config).eval()))
+    elif (export / StreamsOnnx.NAMES[0]).is_file():
+        require_onnx()
+        contents = {name: (export / name).read_bytes() for name in StreamsOnnx.NAMES}
+        runnable = RunnableStreams(contents, with_attention(build_model(config).eval()))
     else:
         require_onnx()
         content = _content_for_sherpa(export, folder)

@@ -15,6 +15,7 @@ import torch
 from wenet_uio.api.inputs import Input, inputs_of
 from wenet_uio.api.options import TranscribeOptions
 from wenet_uio.audio.decoders import AudioError
+from wenet_uio.export.exported import ExportedEncoder
 from wenet_uio.models.chunks import fitting_chunk
 from wenet_uio.options import values_of
 from wenet_uio.search.decode import Search
@@ -30,6 +31,10 @@ from wenet_uio.search.types import DecodeOptions, RequestOptions
 
 EXPORTED_MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring")
 """Modes that exported models support."""
+CANNOT_STREAM = (
+    "exported models cannot stream here; load the checkpoint of the run, or export for streams "
+    "(export_onnx.py --runtimes streams)"
+)
 USUAL_CHUNK = 16
 """Encoder frames of a chunk of a stream, unless the model has a fixed size."""
 
@@ -65,9 +70,14 @@ class SpeechRecogniser:
     @property
     def obstacle(self) -> str:
         """Why the model cannot encode chunk by chunk, as streams do; empty if it can."""
-        if self._exported:
-            return "exported models cannot stream here; load the checkpoint of the run"
+        if self._cannot_stream:
+            return CANNOT_STREAM
         return obstacle_of(self.recogniser.model, self.recogniser.config.dataset_conf)
+
+    @property
+    def _cannot_stream(self) -> bool:
+        """Whether the model is an export for another runtime."""
+        return self._exported and not isinstance(self.recogniser.model.encoder, ExportedEncoder)
 
     def usual_mode(self, scored: bool = False) -> str:
         """Return the decode mode if none is given; `scored`: with hot words or a language model."""
@@ -211,10 +221,10 @@ class SpeechRecogniser:
                 window, overlap, device.
 
         Raises:
-            ValueError: an argument is wrong, or the model is an export.
+            ValueError: an argument is wrong, or the model is an export for another runtime.
         """
-        if self._exported:
-            raise ValueError(f"stream: {self.obstacle}")
+        if self._cannot_stream:
+            raise ValueError(f"stream: {CANNOT_STREAM}")
 
         chosen = replace(TranscribeOptions(**options), channel=0, one_pass=False)
         size = (

@@ -11,6 +11,11 @@ streaming and streaming_int8. Each folder has:
     encoder.onnx, ctc.onnx, decoder.onnx  WeNet's C++ runtime: its --onnx_dir
     model.onnx, tokens.txt                 sherpa-onnx: from_wenet_ctc
 
+With --runtimes streams it writes the folders streams and streams_int8, which load_model and
+serve.py of this package open:
+
+    streams.onnx, ctc.onnx, decoder.onnx   chunks of any size, those of several streams together
+
 Some families of models and some encoders are exported for sherpa-onnx alone, some of them offline
 only: wenet_uio/export/README.md and wenet_uio/families/README.md say which, and how sherpa-onnx
 opens them.
@@ -22,7 +27,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from wenet_uio.cli import command_parser, run
@@ -39,21 +44,26 @@ from wenet_uio.export.command import (
     load_trained,
     streaming_chunks,
 )
-from wenet_uio.export.exported import ExportedModel, SherpaOnnx, WenetOnnx
+from wenet_uio.export.exported import ExportedModel, SherpaOnnx, StreamsOnnx, WenetOnnx
 from wenet_uio.export.folder import older_folders_told, write_folder
 from wenet_uio.export.onnx_files import require_onnx, to_int8, to_onnx
 from wenet_uio.export.onnx_graphs import (
     OFFLINE,
     Chunks,
+    check_chunks,
     check_onnx_chunks,
     sherpa_graph,
+    streams_graphs,
     wenet_graphs,
 )
 from wenet_uio.export.sherpa import CtcExport, SherpaOnly, feature_differences, tokens_file
 from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.models.chunks import fitting_chunk
 from wenet_uio.search.types import DecodeOptions
 
 RUNTIMES = ("wenet", "sherpa")
+"""Runtimes of an export without --runtimes."""
+STREAMS = "streams"
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -64,9 +74,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--runtimes",
         nargs="+",
-        choices=RUNTIMES,
+        choices=(*RUNTIMES, STREAMS),
         default=RUNTIMES,
-        help="runtimes to export for",
+        help="runtimes to export for; streams: this package, for serve.py and stream() (default: "
+        f"{' '.join(RUNTIMES)})",
     )
     parser.add_argument(
         "--chunk_size",
@@ -114,16 +125,40 @@ def export_all(trained: Trained) -> None:
     arguments = trained.arguments
     of_family = trained.model.family.sherpa
     if of_family is not None:
+        refuse_streams(arguments.runtimes)
         export_for_sherpa(trained, of_family(trained))
         return
 
     sherpa = encoder_kind(trained.config.encoder).sherpa
     if sherpa is not None:
+        refuse_streams(arguments.runtimes)
         check_family(trained.model)
         export_ctc_for_sherpa(trained, sherpa())
         return
 
     check_exportable(trained.model)
+    if STREAMS in arguments.runtimes:
+        export_streams(trained)
+    if set(RUNTIMES) & set(arguments.runtimes):
+        export_for_runtimes(trained)
+
+
+def refuse_streams(runtimes: Sequence[str]) -> None:
+    """Raise a ValueError if the runtimes of a model that sherpa-onnx alone runs have streams."""
+    if STREAMS in runtimes:
+        raise ValueError(
+            f"--runtimes {STREAMS}: sherpa-onnx alone runs exports of this model; load the checkpoint "
+            "of the run"
+        )
+
+
+def export_for_runtimes(trained: Trained) -> None:
+    """Export, check and write the folders of a model for WeNet's runtime and sherpa-onnx.
+
+    Raises:
+        ValueError: as `export_all`.
+    """
+    arguments = trained.arguments
     if "sherpa" in arguments.runtimes:
         warn_of_features(feature_differences(trained.config.dataset_conf))
 
@@ -267,6 +302,39 @@ def export(trained: Trained, chunks: Chunks, folder: str) -> None:
         )
 
 
+def export_streams(trained: Trained) -> None:
+    """Export, check and write OUTPUT_DIR/streams and OUTPUT_DIR/streams_int8.
+
+    The check decodes whole utterances, and chunks of the options.
+
+    Raises:
+        ValueError: the model cannot stream, the options do not fit, or a model differs by more than
+            the limits.
+    """
+    model, arguments = trained.hybrid, trained.arguments
+    size, left = arguments.chunk_size, arguments.num_decoding_left_chunks
+    if size is None:
+        size = fitting_chunk(model.encoder.traits, DEFAULT_CHUNK)
+    check_chunks(model, Chunks(size, left))
+
+    graphs = streams_graphs(model, trained.config.feature_dim)
+    contents = {name: to_onnx(graph) for name, graph in graphs.items()}
+    in_chunks = DecodeOptions(decoding_chunk_size=size, num_decoding_left_chunks=left)
+    of_checks = [DecodeOptions(), in_chunks]
+    if model.encoder.traits.static_chunk_size:
+        of_checks = [in_chunks]
+    references = [(options, trained.references(options)) for options in of_checks]
+
+    for int8 in (False, True):
+        if int8:
+            contents = {name: to_int8(content) for name, content in contents.items()}
+
+        path = Path(arguments.output_dir, f"{STREAMS}_int8" if int8 else STREAMS)
+        for options, utterances in references:
+            check(trained, contents, utterances, options, path, int8)
+        write_folder(path, contents, None, trained.weights_id)
+
+
 def check(
     trained: Trained,
     contents: dict[str, bytes],
@@ -284,6 +352,11 @@ def check(
     if "encoder.onnx" in contents:
         agreement = compare(ExportedModel(WenetOnnx(contents), trained.hybrid), references, options)
         print(judge(f"{path}/encoder.onnx, ctc.onnx, decoder.onnx", agreement, limits, detokenize))
+
+    if "streams.onnx" in contents:
+        streams = ExportedModel(StreamsOnnx(contents, trained.hybrid.encoder), trained.hybrid)
+        agreement = compare(streams, references, options)
+        print(judge(f"{path}/streams.onnx, ctc.onnx, decoder.onnx", agreement, limits, detokenize))
 
     if "model.onnx" in contents:
         sherpa = SherpaOnnx(contents["model.onnx"], trained.hybrid)

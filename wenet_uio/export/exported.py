@@ -14,7 +14,10 @@ from torch.nn.functional import pad
 from wenet_uio.export.folder import EXPORT_ID
 from wenet_uio.export.onnx_files import open_session
 from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.models.caches import Caches
 from wenet_uio.models.ctc import penalised
+from wenet_uio.models.encoder import Encoder
+from wenet_uio.models.joined_chunks import join_chunks
 from wenet_uio.models.subsampling import Subsampling
 
 _NOTHING = torch.zeros(0, 0, 0, 0)
@@ -267,6 +270,77 @@ class WenetOnnx:
         """
         score, r_score = self.decoder(hyps=hyps, hyps_lens=hyps_lens, encoder_out=encoder_out)
         return score, r_score
+
+
+class ExportedEncoder(Encoder):
+    """The encoder of an export for streams: chunks of several streams are one call."""
+
+    def __init__(self, encoder: Encoder, graph: OnnxModel) -> None:
+        """Take the input layer, which knows positions and rates, and traits of `encoder`; its
+        weights are not used.
+        """
+        super().__init__(encoder.embed, encoder.traits, None)
+        self._graph = graph
+
+    def forward_chunk(
+        self,
+        xs: torch.Tensor,
+        offset: int,
+        required_cache_size: int,
+        att_cache: torch.Tensor,
+        cnn_cache: torch.Tensor,
+        att_mask: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """See Encoder.forward_chunk; caches have no fixed size, so there is no mask."""
+        assert att_mask is None, "a mask is for runtimes with caches of a fixed size"
+        frames, caches = self.forward_chunks(
+            xs, [offset], [(att_cache, cnn_cache)], [required_cache_size]
+        )
+        return frames, *caches[0]
+
+    def forward_chunks(
+        self,
+        xs: torch.Tensor,
+        offsets: Sequence[int],
+        caches: Sequence[Caches],
+        keep: Sequence[int],
+    ) -> tuple[torch.Tensor, list[Caches]]:
+        """See Encoder.forward_chunks."""
+        windows = (xs.size(1) - self.embed.right_context - 1) // self.embed.subsampling_rate + 1
+        joined = join_chunks(
+            self.embed, self.traits, xs.new_empty(xs.size(0), windows), offsets, caches
+        )
+        keys = joined.pos_emb.size(1)
+        frames, att_pasts, cnn_pasts = self._graph(
+            chunk=xs,
+            bias=xs.new_zeros(len(xs), 1, 1, keys) if joined.bias is None else joined.bias,
+            pos_emb=joined.pos_emb,
+            att_cache=joined.att_cache,
+            cnn_cache=joined.cnn_cache,
+        )
+        return frames, joined.part(att_pasts, cnn_pasts, keep)
+
+
+class StreamsOnnx(WenetOnnx):
+    """streams.onnx, ctc.onnx and decoder.onnx with the methods of final.zip."""
+
+    NAMES = ("streams.onnx", "ctc.onnx", "decoder.onnx")
+
+    def __init__(self, contents: Mapping[str, bytes], encoder: Encoder) -> None:
+        """Open the three files; `encoder` as in ExportedEncoder."""
+        super().__init__(contents)
+        self.streams = ExportedEncoder(encoder, self.encoder)
+
+    def forward_encoder_chunk(
+        self,
+        xs: torch.Tensor,
+        offset: int,
+        required_cache_size: int,
+        att_cache: torch.Tensor,
+        cnn_cache: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """See RuntimeModel.forward_encoder_chunk."""
+        return self.streams.forward_chunk(xs, offset, required_cache_size, att_cache, cnn_cache)
 
 
 def _require_one_export(models: Sequence[OnnxModel], names: Sequence[str]) -> None:

@@ -23,13 +23,13 @@ log = logging.getLogger(__name__)
 
 EXPORT_ID = "export_id"
 WEIGHTS_ID = "weights_id"
-FOLDERS = ("offline", "streaming", "offline_int8", "streaming_int8")
+FOLDERS = ("streams", "offline", "streaming", "streams_int8", "offline_int8", "streaming_int8")
 """Folders that one export may write, in the order in which a model is searched."""
 UNKNOWN = "unknown"
 TOKENS = "tokens.txt"
 NAMES = {
     TOKENS,
-    *("encoder.onnx", "ctc.onnx", "decoder.onnx", "model.onnx"),
+    *("streams.onnx", "encoder.onnx", "ctc.onnx", "decoder.onnx", "model.onnx"),
     *("whisper-encoder.onnx", "whisper-decoder.onnx"),
 }
 """Files that exports write. Others in the folder are the user's."""

@@ -4,7 +4,7 @@ streaming.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -14,11 +14,14 @@ from wenet_uio.export.onnx_modules import (
     CtcModule,
     DecoderModule,
     OfflineModule,
+    StreamsModule,
     UnmaskedChunkModule,
     WholeModule,
     traceable,
 )
 from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.models.joined_chunks import join_chunks
+from wenet_uio.models.layered_encoder import LayeredEncoder
 
 
 @dataclass(frozen=True)
@@ -169,6 +172,59 @@ def wenet_graphs(model: ASRModel, feature_dim: int, chunks: Chunks) -> dict[str,
             | ({"r_score": per_token} if model.decoder.bidirectional else {}),
             metadata,
         ),
+    }
+
+
+def streams_graphs(model: ASRModel, feature_dim: int) -> dict[str, Graph]:
+    """Return graphs for this package by file name: streams.onnx, ctc.onnx, decoder.onnx. The first
+    one encodes chunks of several streams.
+
+    Raises:
+        ValueError: the encoder cannot encode chunks of several streams together.
+    """
+    model = traceable(model)
+    encoder, traits = model.encoder, model.encoder.traits
+    if not isinstance(encoder, LayeredEncoder) or not traits.batches_chunks:
+        raise ValueError("--runtimes streams: this encoder takes the chunks of streams one by one")
+
+    graphs = wenet_graphs(model, feature_dim, OFFLINE)
+    frames, cached, streams = 9, 5, 2
+    window = (frames - 1) * encoder.embed.subsampling_rate + encoder.embed.right_context + 1
+    like = torch.zeros(streams, frames, traits.width)
+    caches = (
+        torch.randn(traits.layers, traits.heads, cached, 2 * traits.head_dim),
+        torch.randn(traits.layers, 1, traits.width, traits.cnn_cache_frames),
+    )
+    joined = join_chunks(encoder.embed, traits, like, [cached] * streams, [caches] * streams)
+    inputs = {
+        "chunk": torch.randn(streams, window, feature_dim),
+        "bias": torch.zeros(streams, 1, 1, cached + frames),
+        "pos_emb": joined.pos_emb,
+        "att_cache": joined.att_cache,
+        "cnn_cache": joined.cnn_cache,
+    }
+    encoder_graph = Graph(
+        StreamsModule(encoder),
+        inputs,
+        ("output", "att_pasts", "cnn_pasts"),
+        {
+            "chunk": {0: "B", 1: "T"},
+            "bias": {0: "B", 3: "K"},
+            "pos_emb": {0: "B", 1: "K"},
+            "att_cache": {1: "B", 3: "C"},
+            "cnn_cache": {1: "B"},
+            "output": {0: "B", 1: "T_OUT"},
+            "att_pasts": {1: "B", 3: "K"},
+            "cnn_pasts": {1: "B"},
+        },
+        graphs["encoder.onnx"].metadata,
+    )
+    per_frame = {0: "B", 1: "T"}
+    ctc = replace(graphs["ctc.onnx"], dynamic_axes={"hidden": per_frame, "probs": per_frame})
+    return {
+        "streams.onnx": encoder_graph,
+        "ctc.onnx": ctc,
+        "decoder.onnx": graphs["decoder.onnx"],
     }
 
 

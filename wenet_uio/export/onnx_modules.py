@@ -17,6 +17,7 @@ from torch import nn
 from wenet_uio.export.torchscript import RuntimeModel
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.embedding import RelPositionalEncoding
+from wenet_uio.models.layered_encoder import LayeredEncoder
 from wenet_uio.models.speech_model import SpeechModel
 
 AnyModel = TypeVar("AnyModel", bound=SpeechModel)
@@ -120,6 +121,38 @@ class UnmaskedChunkModule(nn.Module):
         # With a tensor as offset, as in ChunkModule
         encode: Callable[..., EncodedChunk] = self.encoder.forward_chunk
         return encode(chunk, offset, self.keep, att_cache, cnn_cache)
+
+
+class StreamsModule(nn.Module):
+    """A chunk of each of several streams, whose caches are joined as JoinedChunks.
+
+    Size of the chunk, length of the caches and number of streams may differ from call to call. A
+    whole utterance is a chunk without a cache.
+    """
+
+    def __init__(self, encoder: LayeredEncoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(
+        self,
+        chunk: torch.Tensor,
+        bias: torch.Tensor,
+        pos_emb: torch.Tensor,
+        att_cache: torch.Tensor,
+        cnn_cache: torch.Tensor,
+    ) -> EncodedChunk:
+        """Features (B, T, F) -> encoder frames (B, T', D), and the pasts of all layers; the other
+        arguments as in JoinedChunks.
+        """
+        encoder = self.encoder
+        # The exporter drops inputs without effect, such as the positions of an encoder without them.
+        bias = bias + 0.0 * pos_emb.flatten(2)[:, None, None, :, 0]
+        feats = chunk if encoder.global_cmvn is None else encoder.global_cmvn(chunk)
+        out, att_pasts, cnn_pasts = encoder.encode_joined(
+            encoder.embed.project(feats), bias, pos_emb, att_cache, cnn_cache
+        )
+        return out, torch.stack(att_pasts), torch.stack(cnn_pasts)
 
 
 class WholeModule(nn.Module):

@@ -14,6 +14,7 @@ from wenet_uio.models.caches import Caches, frames_to_forget
 from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.encoder_traits import EncoderTraits
 from wenet_uio.models.inter_ctc import NO_CHUNKS, InterCtc, Intermediate
+from wenet_uio.models.joined_chunks import join_chunks
 from wenet_uio.models.masks import (
     ALL_FRAMES,
     additive,
@@ -254,56 +255,33 @@ class LayeredEncoder(Encoder):
         if self.global_cmvn is not None:
             xs = self.global_cmvn(xs)
 
-        # The streams become a batch: shorter caches begin with frames that the bias hides.
         x = self.embed.project(xs)
-        cached = [att_cache.size(2) for att_cache, _ in caches]
-        longest = max(cached)
-        att_cache, cnn_cache = self._joined_caches(caches, longest)
-        pos_emb = torch.cat(
-            [
-                self.embed.position_encoding(offset - longest, longest + x.size(1), x)
-                for offset in offsets
-            ]
+        joined = join_chunks(self.embed, self.traits, x, offsets, caches)
+        x, att_pasts, cnn_pasts = self.encode_joined(
+            x, joined.bias, joined.pos_emb, joined.att_cache, joined.cnn_cache
         )
-        x = self.embed.pos_enc.place(x, pos_emb[:, longest:])
-        bias: torch.Tensor | None = None
-        if min(cached) < longest:
-            lengths = torch.tensor(cached, device=x.device).unsqueeze(1) + x.size(1)
-            place = torch.arange(longest + x.size(1), device=x.device)
-            bias = additive((place >= len(place) - lengths).unsqueeze(1), x.dtype)
-
-        x, att_pasts, cnn_pasts = self._chunk_blocks(x, bias, pos_emb, att_cache, cnn_cache)
-
-        # Each stream keeps frames of its own, without those that were hidden.
-        presents: list[Caches] = []
-        for row, frames in enumerate(cached):
-            seen = frames + x.size(1)
-            first = longest - frames + frames_to_forget(seen, keep[row])
-            att_cache = torch.stack([past[row, :, first:] for past in att_pasts])
-            presents.append((att_cache, torch.stack([past[row : row + 1] for past in cnn_pasts])))
-
-        return x, presents
+        return x, joined.part(att_pasts, cnn_pasts, keep)
 
     @torch.jit.unused
-    def _joined_caches(
-        self, caches: Sequence[Caches], longest: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the caches of B streams as those of `_chunk_blocks`, of `longest` frames.
+    def encode_joined(
+        self,
+        x: torch.Tensor,
+        bias: torch.Tensor | None,
+        pos_emb: torch.Tensor,
+        att_cache: torch.Tensor,
+        cnn_cache: torch.Tensor,
+    ) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
+        """Apply all layers to what the input layer makes of a chunk of each of B streams.
 
-        Shorter caches have zeros before their frames.
+        Args:
+            x: (B, T', D).
+            bias: None: the caches have one length; as all others, see JoinedChunks.
+
+        Returns:
+            See `_chunk_blocks`.
         """
-        like, layers = next(self.parameters()), len(self.encoders)
-        heads, width = self.att_cache_shape
-        att_cache = like.new_zeros(layers, len(caches), heads, longest, width)
-        cnn_cache = like.new_zeros(layers, len(caches), *self.cnn_cache_shape)
-
-        for row, (att, cnn) in enumerate(caches):
-            if att.size(2):
-                att_cache[:, row, :, longest - att.size(2) :] = att
-            if cnn.size(0):
-                cnn_cache[:, row] = cnn[:, 0]
-
-        return att_cache, cnn_cache
+        x = self.embed.pos_enc.place(x, pos_emb[:, pos_emb.size(1) - x.size(1) :])
+        return self._chunk_blocks(x, bias, pos_emb, att_cache, cnn_cache)
 
     def _begin_chunk(
         self, xs: torch.Tensor, offset: int, att_cache: torch.Tensor, cnn_cache: torch.Tensor

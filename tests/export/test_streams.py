@@ -1,0 +1,89 @@
+"""ONNX graphs for streams: whatever the chunks, caches and batches, the frames of the checkpoint."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+
+import pytest
+import torch
+
+from tests.export.conftest import make_case, make_examples
+from wenet_uio.export.check import compare, recognise_all
+from wenet_uio.export.exported import ExportedModel, StreamsOnnx
+from wenet_uio.export.onnx_files import to_onnx
+from wenet_uio.export.onnx_graphs import streams_graphs
+from wenet_uio.models.chunks import ChunkEncoder, encode_chunks
+from wenet_uio.search import DecodeOptions
+
+TOGETHER = [
+    *("transformer", "u2pp", "streaming_branchformer", "streaming_e_branchformer"),
+    *("rotary", "shared_heads", "no_positions", "conv2d6"),
+]
+ONE_BY_ONE = ["streaming_efficient", "streaming_squeezeformer"]
+
+
+@cache
+def both(case):
+    """A checkpoint, and its export for streams."""
+    model = make_case(case)
+    contents = {name: to_onnx(graph) for name, graph in streams_graphs(model, 40).items()}
+    return model, StreamsOnnx(contents, model.encoder)
+
+
+@pytest.mark.parametrize("case", TOGETHER)
+def test_streams_with_any_chunks_and_histories_have_the_frames_of_the_checkpoint(case):
+    model, exported = both(case)
+    draw = random.Random(case)
+    torch.manual_seed(1)
+    pairs = []
+    for _ in range(7):
+        chunks = draw.choice([1, 4, 4, 5]), draw.choice([-1, 0, 2])
+        encoders = [ChunkEncoder(each, *chunks) for each in (model.encoder, exported.streams)]
+        pairs.append((*encoders, torch.randn(1, draw.randint(1, 120), 40)))
+
+    waiting, compared = list(pairs), 0
+    while waiting:
+        # Streams begin and end at different times: each step advances some of them.
+        chosen = draw.sample(waiting, draw.randint(1, len(waiting)))
+        for trained, other, feats in chosen:
+            if not trained.offset and trained._feats is None:
+                for encoder in (trained, other):
+                    encoder.put(feats)
+                    encoder.end()
+        ready = [pair for pair in chosen if not pair[0].missing]
+        with torch.inference_mode():
+            expected = [encode_chunks([trained])[0] for trained, _, _ in ready]
+            found = encode_chunks([other for _, other, _ in ready])
+        for (trained, other, _), frames, others in zip(ready, expected, found, strict=True):
+            torch.testing.assert_close(others, frames, atol=1e-5, rtol=1e-4)
+            for cache_, other_cache in zip(trained.caches, other.caches, strict=True):
+                torch.testing.assert_close(other_cache, cache_, atol=1e-5, rtol=1e-4)
+            compared += 1
+        waiting = [pair for pair in waiting if pair not in chosen or not pair[0].missing]
+    assert compared > 10
+
+
+@pytest.mark.parametrize("case", TOGETHER)
+@pytest.mark.parametrize("chunks", [(-1, -1), (4, 2), (3, -1), (8, 0)])
+def test_one_graph_decodes_whole_utterances_and_all_chunks_as_the_checkpoint(case, chunks):
+    model, exported = both(case)
+    size, left = chunks
+    options = DecodeOptions(decoding_chunk_size=size, num_decoding_left_chunks=left)
+    references = recognise_all(model, make_examples(), 3, options)
+    agreement = compare(ExportedModel(exported, model), references, options)
+    assert agreement.differences == ()
+    assert agreement.largest < 1e-4
+
+
+@pytest.mark.parametrize("case", ONE_BY_ONE)
+def test_encoders_that_take_streams_one_by_one_are_refused(case):
+    with pytest.raises(ValueError, match="--runtimes streams: this encoder takes the chunks of"):
+        streams_graphs(make_case(case), 40)
+
+
+def test_the_encoders_with_an_export_for_streams_are_those_that_take_streams_together():
+    for case in (*TOGETHER, *ONE_BY_ONE):
+        traits = make_case(case).encoder.traits
+        assert traits.trained_in_chunks
+        assert traits.batches_chunks == (case in TOGETHER)
