@@ -144,7 +144,7 @@ class ConvolutionModule(nn.Module):
         x = self.depthwise_conv(x, padded)
         if self.use_layer_norm:
             x = self.norm(x)
-        elif self.training and padded is not None and x.device.type == "cpu":
+        elif self.training and not torch.jit.is_scripting():  # pyright: ignore[reportPrivateImportUsage]
             x = self.normed_to_longest(x, padded)
         else:
             x = self.norm(x.flatten(0, 1)).view(x.shape)
@@ -154,13 +154,16 @@ class ConvolutionModule(nn.Module):
         ), present
 
     @torch.jit.unused
-    def normed_to_longest(self, x: torch.Tensor, padded: torch.Tensor) -> torch.Tensor:
-        """Apply the batch norm to x (B, ceil(T / stride), D) up to the end of the longest utterance;
-        `padded` as in `forward`.
+    def normed_to_longest(self, x: torch.Tensor, padded: torch.Tensor | None) -> torch.Tensor:
+        """Apply the batch norm to x (B, ceil(T / stride), D), on a CPU up to the end of the longest
+        utterance; `padded` as in `forward`.
 
         Frames after it, which train/few_shapes.py adds, become zeros and do not change the
         statistics.
         """
+        if padded is None or x.device.type != "cpu":
+            return self.norm(x.flatten(0, 1)).view(x.shape)
+
         longest = max(1, -(-int((~padded).sum(dim=1).max()) // self.depthwise_conv.stride[0]))
         frames = x[:, :longest]
         normed = self.norm(frames.flatten(0, 1)).view(frames.shape)
