@@ -1,4 +1,9 @@
 import math
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -92,6 +97,32 @@ def test_features_of_a_waveform_have_the_same_bits_in_every_batch(bins, snip_edg
             assert torch.equal(found, alone[place])
         for place, found in zip(places, mfccs(batch, rate, mfcc_conf), strict=True):
             assert torch.equal(found, cepstra[place])
+
+
+FEATURES_ALONE_AND_TOGETHER = """
+import torch
+from wenet_uio.config.dataset import FbankConf
+from wenet_uio.dataset.chain.fbank import fbank, fbanks
+
+waveforms = [torch.randn(400 + 160 * frames) * 2000 for frames in (0, 1, 30, 98, 503, 800)]
+for bins in (23, 40, 80):
+    conf = FbankConf(num_mel_bins=bins)
+    alone = [fbank(waveform, 16000, conf) for waveform in waveforms]
+    for order in (slice(None), slice(None, None, -1), slice(3)):
+        together = fbanks(waveforms[order], 16000, conf)
+        assert all(map(torch.equal, together, alone[order])), bins
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names of processors with x86")
+@pytest.mark.parametrize("processor", ["Haswell", "Nehalem", "Prescott"])
+def test_features_have_the_same_bits_in_every_batch_on_older_processors(processor):
+    flags = Path("/proc/cpuinfo").read_text()
+    if processor == "Haswell" and "avx2" not in flags:
+        pytest.skip("this processor has no AVX2")
+    environment = {**os.environ, "OPENBLAS_CORETYPE": processor}
+    command = [sys.executable, "-c", FEATURES_ALONE_AND_TOGETHER]
+    subprocess.run(command, env=environment, check=True)
 
 
 def test_a_waveform_that_is_not_finite_changes_no_other_frame():

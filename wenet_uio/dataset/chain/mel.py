@@ -12,13 +12,17 @@ import torch
 
 from wenet_uio.config.dataset import FbankConf
 
-BAND_STEP, WIDEST_BAND = 4, 16
-"""Mel bins per matrix product on a CPU: a multiple of BAND_STEP."""
+BAND_STEP, WIDEST_BAND = 4, 12
+"""Mel bins per matrix product on a CPU: a multiple of BAND_STEP. With 16 columns, OpenBLAS adds up
+the rows of a block in different orders on processors with AVX2."""
 BAND_WEIGHTS = 700
 """Weights that a band of several steps has at most: few zeros, and few products."""
+FRAME_BLOCK = 24
+"""OpenBLAS computes all rows of a product alike if their number is a multiple of the rows of its
+kernels, 4, 8 or 12. In others, bits of a row depend on the number of rows."""
 SMALL_PRODUCT = 100**3
-"""Multiplications of a product up to which OpenBLAS computes every row alike, if there are at least
-two rows and a multiple of four columns. In others, bits of a row depend on the number of rows."""
+"""Multiplications of a product up to which OpenBLAS uses its kernel for small products, which adds
+up in another order, on processors with AVX-512. It needs a multiple of four columns, too."""
 
 
 class MelBand(NamedTuple):
@@ -38,18 +42,13 @@ Mel = torch.Tensor | tuple[MelBand, ...]
 def mel_energies(spectrum: torch.Tensor, mel: Mel, energies: torch.Tensor) -> None:
     """Square a spectrum (frames, 2 * fft bins) in place and write its mel energies to `energies`
     (frames, mel bins).
+
+    The energies of a frame do not depend on the other frames if their number is a multiple of
+    FRAME_BLOCK and at most `frames_per_product`.
     """
     if isinstance(mel, torch.Tensor):
         with exact_products(spectrum):
             torch.mm(spectrum.square_(), mel, out=energies)
-        return
-
-    if len(spectrum) == 1:
-        # Numpy adds up a single row in another order. Two rows make the energies of a frame the
-        # same in every chunk.
-        of_both = energies.new_empty(2, energies.size(1))
-        mel_energies(spectrum.repeat(2, 1), mel, of_both)
-        energies.copy_(of_both[:1])
         return
 
     # Products of few columns are faster in numpy than in torch.
@@ -128,11 +127,9 @@ def mel_weights(matrix: torch.Tensor, device: torch.device) -> Mel:
 
 
 def frames_per_product(mel: Mel) -> int:
-    """Return how many frames `mel_energies` may get at once on a CPU, so that the energies of a
-    frame do not depend on the other frames.
-    """
-    bands = () if isinstance(mel, torch.Tensor) else mel
-    return min((max(2, SMALL_PRODUCT // band.weights.size) for band in bands), default=2)
+    """Return how many frames `mel_energies` may get at once on a CPU: a multiple of FRAME_BLOCK."""
+    weights = max(band.weights.size for band in mel if isinstance(band, MelBand))
+    return max(1, SMALL_PRODUCT // weights // FRAME_BLOCK) * FRAME_BLOCK
 
 
 def _widest_band(weights: torch.Tensor, first: int) -> MelBand:
