@@ -230,6 +230,17 @@ def test_an_accelerator_transforms_powers_of_two_of_frames(compute, conf, monkey
     assert sizes <= {128, 256, 512}
 
 
+@pytest.mark.filterwarnings("error")
+def test_an_accelerator_computes_chunks_of_any_length(monkeypatch):
+    waveforms = [speech_like(400 + 160 * frames) for frames in range(70)]
+    expected = [fbank(waveform, 16000, FbankConf()) for waveform in waveforms]
+    monkeypatch.setattr(module, "_on_accelerator", lambda _: True)
+    monkeypatch.setattr(module, "DEVICE_CHUNK_FRAMES", 32)
+    for waveform, features in zip(waveforms, expected, strict=True):
+        found = fbank(waveform, 16000, FbankConf())
+        torch.testing.assert_close(found, features, atol=1e-4, rtol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("compute", "conf"),
     [(fbank, FbankConf()), (mfcc, MfccConf()), (log_mel_spectrogram, LogMelSpectrogramConf())],

@@ -164,9 +164,10 @@ def _energies(waveform: torch.Tensor, sample_rate: int, conf: FbankConf) -> torc
     # that of ones.
     means = raw.mean(1) if conf.remove_dc_offset else None
 
-    # Whole blocks of frames, so that the bits of a frame do not depend on the number of frames.
+    # On a CPU whole blocks of frames, so that the bits of a frame do not depend on their number.
     number = len(raw)
-    rows = -(-number // FRAME_BLOCK) * FRAME_BLOCK
+    block = 1 if _on_accelerator(waveform) else FRAME_BLOCK
+    rows = -(-number // block) * block
     step = min(rows, _chunk_frames(waveform, tables.mel))
     energies = waveform.new_empty(rows, conf.num_mel_bins)
     buffer = scratch("windowed", waveform, step * tables.fft_size).view(step, tables.fft_size)
