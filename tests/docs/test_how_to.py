@@ -43,8 +43,6 @@ def folder(make_utterances, tmp_path, monkeypatch):
     model.
     """
     monkeypatch.chdir(tmp_path)
-    # A picture takes a second. tests/diagnose/test_check.py has one.
-    monkeypatch.setattr("wenet_uio.diagnose.check_report._histograms", lambda report: b"")
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in [name for name in sys.modules if name.split(".")[0] == "local"]:  # of a recipe
         monkeypatch.delitem(sys.modules, name)
