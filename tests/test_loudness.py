@@ -124,6 +124,9 @@ def test_every_command_has_quiet_and_verbose(name):
 
 def test_the_calls_here_are_of_every_command_with_json():
     assert {name for name in OWN if has(parser_of_command(name), "--json")} == set(WITH_JSON)
+    readme = (ROOT / "wenet_uio/bin/README.md").read_text(encoding="utf-8")
+    (named,) = re.findall(r"With `--json`, which (.+?) have", readme, re.DOTALL)
+    assert set(re.findall(r"`(\w+)`", named)) == set(WITH_JSON)
 
 
 @pytest.mark.parametrize("name", WITH_JSON)
