@@ -142,11 +142,12 @@ def test_a_tab_in_bash_completes_words_and_names_of_files(script, tmp_path):
     (tmp_path / "my data.list").touch()
     (tmp_path / "语音").mkdir()
     (tmp_path / "语音" / "a.list").touch()
+    recipes = sorted(name.split()[1] for name in COMMANDS if name.startswith("recipe "))
     all_of_them = "\x1b*"  # inserts all completions
     lines = {
         "wenet-uio transc\t": ["transcribe"],
         "wenet-uio exp\tonn\t": ["export", "onnx"],
-        f"wenet-uio recipe {all_of_them}": ["recipe", "home", "new"],
+        f"wenet-uio recipe {all_of_them}": ["recipe", *recipes],
         f"wenet-uio check my\t--data_type={all_of_them}": [
             "check", "my data.list", "--data_type=raw", "shard"
         ],
