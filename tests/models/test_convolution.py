@@ -5,6 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import torch
+
+from wenet_uio.models.convolution import ConvolutionModule
+from wenet_uio.models.encoders.conformer.conf import ConformerEncoderConf
+
 EVERY_SIZE_IN_BFLOAT16 = """
 import itertools
 import torch
@@ -32,3 +37,12 @@ def test_every_size_ends_in_bfloat16() -> None:
     run = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert run.returncode == 0, run.stderr
     assert len(run.stdout.splitlines()) == 7 * (3 + 4) * 2
+
+
+def test_a_module_with_a_batch_norm_has_the_same_frames_in_torchscript() -> None:
+    torch.manual_seed(0)
+    module = ConvolutionModule(ConformerEncoderConf(output_size=16)).eval()
+    scripted = torch.jit.script(module)
+    x, padded = torch.randn(2, 9, 16), torch.arange(9).view(1, 9, 1) >= torch.tensor([[[9]], [[5]]])
+
+    torch.testing.assert_close(scripted(x, padded, None)[0], module(x, padded)[0])

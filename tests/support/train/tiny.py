@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -29,7 +30,9 @@ class TinyModel(nn.Module):
         self.idle_modules: list[nn.Module] = []
         self.loss_names = ("loss", "loss_att", "loss_ctc", "th_accuracy")
         self.weights = LossWeights()
+        self.encoder = SimpleNamespace(trains_on_padding=False)
         self.decoder = nn.Identity()
+        self.ignore_id = -1
         self.hidden = nn.Linear(FEATURES, 8)
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(8, UNITS)
