@@ -53,11 +53,13 @@ def _made(
     path: str, file: list, index: str, entries: Callable[[list[Problem]], Iterable[Entry]]
 ) -> tuple[Columns, dict]:
     """Make the index of a file of lines, and write it."""
+    # Before the lines are read: a file that is replaced meanwhile has another digest.
+    digest = digest_of(path)
     bad: list[Problem] = []
     rows = rows_of(list(entries(bad)))
     first = np.arange(0, len(rows), UTTERANCES_PER_RUN)
     columns = table_of_runs(rows, first, np.minimum(first + UTTERANCES_PER_RUN, len(rows)))
-    summary, digest = summary_of(columns), digest_of(path)
+    summary = summary_of(columns)
     values = {**asdict(summary), "digest": f"{summary.digest} {digest}"}
     meta = {"file": file, "digest": digest, "bad": bad, "summary": values}
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from wenet_uio.dataset.formats.data_list import DataType, shards_of
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.files import digest_of, holding_lock
+from wenet_uio.files import holding_lock
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -76,7 +76,7 @@ class LineFile:
         """Tell whether the file has the content that was indexed; `read` then reads it."""
         if self.size != indexed.size:
             return False
-        if self.mtime_ns != indexed.mtime_ns and digest_of(self.path) != indexed.digest:
+        if self.mtime_ns != indexed.mtime_ns and self._content_digest() != indexed.digest:
             return False
 
         self.digest = indexed.digest
@@ -90,7 +90,7 @@ class LineFile:
         """
         state = self._size_and_time()
         if state != self._checked:
-            self._is_same = digest_of(self.path) == self.digest
+            self._is_same = self._content_digest() == self.digest
             self._checked = state
 
         if not self._is_same:
@@ -100,6 +100,16 @@ class LineFile:
             )
 
         return os.pread(self.fileno(), size, offset)
+
+    def _content_digest(self) -> str:
+        """Return `digest_of` the open file; the path may name another file by now."""
+        state = hashlib.sha256(usedforsecurity=False)
+        offset = 0
+        while block := os.pread(self.fileno(), BLOCK, offset):
+            state.update(block)
+            offset += len(block)
+
+        return state.hexdigest()
 
     def _size_and_time(self) -> tuple[int, int]:
         """Return the bytes of the file, and when it was last written, in ns."""

@@ -142,11 +142,13 @@ def _read_or_build(path: str, source_path: str | None) -> tuple[Columns, dict]:
             if meta.get("files") == fingerprint:
                 return columns, meta
 
+        # Before the lines are read: a file that is replaced meanwhile has another digest.
+        of_files = [digest_of(name) for name, _ in statuses]
         columns, bad = _index(path, source_path)
         # The digest of rows covers lengths only. Texts of equal length with other words must give
         # another digest.
         summary = summary_of(columns)
-        digests = " ".join([summary.digest, *(digest_of(name) for name, _ in statuses)])
+        digests = " ".join([summary.digest, *of_files])
         meta = {"files": fingerprint, "bad": bad, "summary": {**asdict(summary), "digest": digests}}
         written = ListIndex.write(places_of(index), columns, meta)
         return written.columns, written.meta
