@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
-from wenet_uio.prepare.new_recipe import write_recipe
+import pytest
+
+from wenet_uio.prepare.new_recipe import FROM_PACKAGE, copy_recipe, public_recipes, write_recipe
+from wenet_uio.tools import new_recipe
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,3 +32,57 @@ def test_a_recipe_outside_of_the_project_uses_the_path_sh_of_the_project(tmp_pat
 def test_a_recipe_below_a_copy_of_the_project_uses_the_path_sh_of_the_copy(tmp_path):
     (tmp_path / "path.sh").touch()
     assert sourced(tmp_path / "examples") == "../../../path.sh"
+
+
+def test_of_copies_at_once_one_is_written_and_the_others_say_that_it_exists(tmp_path):
+    at_once = 8
+    start = Barrier(at_once)
+
+    def copied(_) -> str:
+        start.wait()
+        try:
+            return str(*copy_recipe("fsdd", tmp_path))
+        except ValueError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(at_once) as pool:
+        results = sorted(pool.map(copied, range(at_once)))
+
+    folder = tmp_path / "fsdd" / "s0"
+    exists = f"{folder} exists already: remove it, or choose another name"
+    assert results == sorted([str(folder / "run.sh")] + [exists] * (at_once - 1))
+    assert list(folder.parent.iterdir()) == [folder]
+
+    (template,) = public_recipes()["fsdd"]
+    left_out = {"data", "dict", "exp", "__pycache__"}
+    expected = {
+        path.relative_to(template)
+        for path in template.rglob("*")
+        if left_out.isdisjoint(path.relative_to(template).parts)
+    }
+    assert {path.relative_to(folder) for path in folder.rglob("*")} == expected
+    assert folder.stat().st_mode == template.stat().st_mode
+
+
+@pytest.mark.parametrize(("name", "message"), [("a b", "not a valid folder"), ("own", "exists")])
+def test_a_name_that_cannot_be_used_is_refused_before_the_corpus_is_read(
+    tmp_path, monkeypatch, name, message
+):
+    (tmp_path / "own" / "s0").mkdir(parents=True)
+    options = [name, "--from", str(tmp_path / "no.tsv"), "--examples", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["new_recipe.py", *options])
+
+    with pytest.raises(ValueError, match=message):
+        new_recipe.main()
+
+
+def test_the_lines_that_find_the_installed_package_are_no_options_of_a_recipe(tmp_path):
+    script = tmp_path / "run.sh"
+    script.write_text(f'{FROM_PACKAGE}\nstage=-1\nparse_options "$@"\n')
+    options = subprocess.run(
+        ["bash", "-c", '. "$0" && _lines_of "$1"', ROOT / "tools" / "recipe.sh", script],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert options.stdout == "stage=-1\n"

@@ -4,20 +4,24 @@ copy the recipe of a public corpus.
 
 from __future__ import annotations
 
+import errno
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from shutil import copytree, ignore_patterns, rmtree
+from tempfile import mkdtemp
 
 PACKAGE = Path(__file__).resolve().parents[1]
 FROM_CLONE = ". ../../../path.sh"
 FROM_PACKAGE = """\
 command -v wenet-uio >/dev/null ||
   { echo "error: wenet-uio is not on PATH; activate the environment that has it" >&2; exit 1; }
-home=$(wenet-uio recipe home) || { echo "error: wenet-uio recipe home fails; see above" >&2; exit 1; }
-. "$home/path.sh\""""
-"""How run.sh finds the scripts of the recipes, in a clone and outside."""
+RECIPES=$(wenet-uio recipe home) || { echo "error: wenet-uio recipe home fails; see above" >&2; exit 1; }
+. "$RECIPES/path.sh\""""
+"""How run.sh finds the scripts of the recipes, in a clone and outside. A variable in lower case
+would be an option of the recipe."""
 
 
 def recipe_home() -> Path:
@@ -44,28 +48,37 @@ def write_recipe(template: Path, folder: Path, name: str, options: dict[str, str
     Raises:
         ValueError: the folder exists, or the name is not a valid folder name.
     """
+    require_new(folder, name)
+    with _copied_aside(template, folder) as aside:
+        script = aside / "run.sh"
+        header = f"# {name}.  Results: README.md\n#\n#   bash run.sh\n#\n"
+        text, count = re.subn(
+            r"(?ms)^# .*?(?=^# Stages: )", header, script.read_text(encoding="utf-8"), count=1
+        )
+        assert count == 1, script
+
+        for option, value in options.items():
+            new_default = f"{option}={shlex.quote(value)}".replace("\\", r"\\")
+            text, count = re.subn(rf"(?m)^{option}=\S*", new_default, text)
+            assert count == 1, option
+
+        script.write_text(_with_home(text, folder), encoding="utf-8")
+        configs = sorted(path.name for path in aside.glob("conf/*.yaml"))
+        (aside / "README.md").write_text(_readme(name, options, configs), encoding="utf-8")
+
+
+def require_new(folder: Path, name: str) -> None:
+    """Refuse a recipe that exists, and a name that is not a valid folder name.
+
+    Raises:
+        ValueError: as above.
+    """
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
         raise ValueError(
             f"{name!r} is not a valid folder name: expected letters, digits, '_', '-', '.'"
         )
-
-    aside = _copied_aside(template, folder)
-    script = aside / "run.sh"
-    header = f"# {name}.  Results: README.md\n#\n#   bash run.sh\n#\n"
-    text, count = re.subn(
-        r"(?ms)^# .*?(?=^# Stages: )", header, script.read_text(encoding="utf-8"), count=1
-    )
-    assert count == 1, script
-
-    for option, value in options.items():
-        new_default = f"{option}={shlex.quote(value)}".replace("\\", r"\\")
-        text, count = re.subn(rf"(?m)^{option}=\S*", new_default, text)
-        assert count == 1, option
-
-    script.write_text(_with_home(text, folder), encoding="utf-8")
-    configs = sorted(path.name for path in aside.glob("conf/*.yaml"))
-    (aside / "README.md").write_text(_readme(name, options, configs), encoding="utf-8")
-    aside.rename(folder)
+    if folder.exists():
+        raise _exists(folder)
 
 
 def public_recipes() -> dict[str, list[Path]]:
@@ -89,24 +102,38 @@ def copy_recipe(name: str, examples: Path) -> list[Path]:
     scripts = []
     for template in recipes[name]:
         folder = examples / name / template.name
-        aside = _copied_aside(template, folder)
-        script = aside / "run.sh"
-        text = script.read_text(encoding="utf-8")
-        script.write_text(_with_home(text, folder), encoding="utf-8")
-        aside.rename(folder)
+        require_new(folder, name)
+        with _copied_aside(template, folder) as aside:
+            script = aside / "run.sh"
+            text = script.read_text(encoding="utf-8")
+            script.write_text(_with_home(text, folder), encoding="utf-8")
         scripts.append(folder / "run.sh")
     return scripts
 
 
-def _copied_aside(template: Path, folder: Path) -> Path:
-    """Copy a recipe without its results to a folder beside `folder`, which must not exist."""
-    if folder.exists():
-        raise ValueError(f"{folder} exists already: remove it, or choose another name")
+@contextmanager
+def _copied_aside(template: Path, folder: Path) -> Iterator[Path]:
+    """Give a copy of a recipe without its results; it becomes `folder` at the end of the block, or
+    is removed if the block raises or another process has made `folder`.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(mkdtemp(prefix=f".{folder.name}.", suffix=".new", dir=folder.parent))
+    left_out = ignore_patterns("data", "dict", "exp", "__pycache__")
+    try:
+        # The copy has the permissions of the template; those of mkdtemp are for its owner alone.
+        copytree(template, aside, ignore=left_out, dirs_exist_ok=True)
+        yield aside
+        aside.rename(folder)
+    except BaseException as error:
+        rmtree(aside)
+        if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise _exists(folder) from error
+        raise
 
-    aside = folder.with_name(f".{folder.name}.new")
-    rmtree(aside, ignore_errors=True)
-    copytree(template, aside, ignore=ignore_patterns("data", "dict", "exp", "__pycache__"))
-    return aside
+
+def _exists(folder: Path) -> ValueError:
+    """Return the error for a recipe that is there."""
+    return ValueError(f"{folder} exists already: remove it, or choose another name")
 
 
 def _with_home(script: str, folder: Path) -> str:

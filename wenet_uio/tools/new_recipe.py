@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from wenet_uio.cli import command_parser
 from wenet_uio.prepare.corpus_parts import check_part
 from wenet_uio.prepare.embedded import with_containers
-from wenet_uio.prepare.new_recipe import is_installed, recipe_home, write_recipe
+from wenet_uio.prepare.new_recipe import is_installed, recipe_home, require_new, write_recipe
 from wenet_uio.prepare.own_corpus import add_options, read_corpus, read_options
 
 
@@ -49,16 +49,18 @@ def main() -> None:
         help="folder of the recipes",
     )
     args = parser.parse_args()
+    folder = args.examples / args.name / "s0"
+    require_new(folder, args.name)
 
     for name in ("transcripts", "dev", "test", "audio"):  # run.sh is called in other folders
         path = getattr(args, name)
         if path is not None:
             setattr(args, name, path.resolve())
 
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as scratch:
         parts = read_corpus(
             args.transcripts,
-            read_options(args, Path.cwd(), Path(folder)),
+            read_options(args, Path.cwd(), Path(scratch)),
             dev=args.dev,
             test=args.test,
             text=args.text,
@@ -81,7 +83,6 @@ def main() -> None:
         "bpe": args.bpe,
     }
     options = {name: str(value) for name, value in values.items() if value}
-    folder = args.examples / args.name / "s0"
     write_recipe(recipe_home() / "examples" / "custom" / "s0", folder, args.name, options)
     counts = ", ".join(f"{len(recordings)} {part}" for part, recordings in parts.items())
     print(f"{folder}: {counts} utterances; bash {shlex.quote(str(folder / 'run.sh'))}")
