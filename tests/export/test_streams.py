@@ -26,20 +26,26 @@ ONE_BY_ONE = ["streaming_efficient", "streaming_squeezeformer"]
 @cache
 def both(case):
     """A checkpoint, and its export for streams."""
-    model = make_case(case)
-    contents = {name: to_onnx(graph) for name, graph in streams_graphs(model, 40).items()}
+    model, contents = exported(case)
     return model, StreamsOnnx(contents, model.encoder)
+
+
+@cache
+def exported(case):
+    """A checkpoint, and the files of its export for streams."""
+    model = make_case(case)
+    return model, {name: to_onnx(graph) for name, graph in streams_graphs(model, 40).items()}
 
 
 @pytest.mark.parametrize("case", TOGETHER)
 def test_streams_with_any_chunks_and_histories_have_the_frames_of_the_checkpoint(case):
-    model, exported = both(case)
+    model, streams = both(case)
     draw = random.Random(case)
     torch.manual_seed(1)
     pairs = []
     for _ in range(7):
         chunks = draw.choice([1, 4, 4, 5]), draw.choice([-1, 0, 2])
-        encoders = [ChunkEncoder(each, *chunks) for each in (model.encoder, exported.streams)]
+        encoders = [ChunkEncoder(each, *chunks) for each in (model.encoder, streams.streams)]
         pairs.append((*encoders, torch.randn(1, draw.randint(1, 120), 40)))
 
     waiting, compared = list(pairs), 0
@@ -67,11 +73,11 @@ def test_streams_with_any_chunks_and_histories_have_the_frames_of_the_checkpoint
 @pytest.mark.parametrize("case", TOGETHER)
 @pytest.mark.parametrize("chunks", [(-1, -1), (4, 2), (3, -1), (8, 0)])
 def test_one_graph_decodes_whole_utterances_and_all_chunks_as_the_checkpoint(case, chunks):
-    model, exported = both(case)
+    model, streams = both(case)
     size, left = chunks
     options = DecodeOptions(decoding_chunk_size=size, num_decoding_left_chunks=left)
     references = recognise_all(model, make_examples(), 3, options)
-    agreement = compare(ExportedModel(exported, model), references, options)
+    agreement = compare(ExportedModel(streams, model), references, options)
     assert agreement.differences == ()
     assert agreement.largest < 1e-4
 
@@ -87,3 +93,24 @@ def test_the_encoders_with_an_export_for_streams_are_those_that_take_streams_tog
         traits = make_case(case).encoder.traits
         assert traits.trained_in_chunks
         assert traits.batches_chunks == (case in TOGETHER)
+
+
+@pytest.mark.parametrize("other", ["transformer", "rotary", "conv2d6", "streaming_branchformer"])
+def test_an_export_with_the_config_of_another_model_is_refused_when_it_is_opened(other):
+    _, contents = exported("u2pp")
+    with pytest.raises(
+        ValueError, match=r"^streams.onnx: \w+ .*: they are of different models; put"
+    ):
+        StreamsOnnx(contents, make_case(other).encoder)
+
+
+@pytest.mark.parametrize("name", StreamsOnnx.NAMES)
+@pytest.mark.parametrize("kept", [0, 1000])
+def test_a_damaged_file_is_named(name, kept):
+    model, contents = exported("u2pp")
+    cut = {**contents, name: contents[name][:kept]}
+    with pytest.raises(
+        ValueError, match=f"^{name}: onnxruntime .* cannot open it .*export"
+    ) as error:
+        StreamsOnnx(cut, model.encoder)
+    assert "\n" not in str(error.value)

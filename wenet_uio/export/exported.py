@@ -141,8 +141,9 @@ class OnnxModel:
     file.
     """
 
-    def __init__(self, content: bytes) -> None:
-        self.session = open_session(content)
+    def __init__(self, content: bytes, name: str = "model.onnx") -> None:
+        """Open a file; `name` and errors as those of `open_session`."""
+        self.session = open_session(content, name)
         self.metadata: dict[str, str] = self.session.get_modelmeta().custom_metadata_map
         self.inputs = [node.name for node in self.session.get_inputs()]
 
@@ -198,9 +199,9 @@ class WenetOnnx:
         """Open the three files.
 
         Raises:
-            ValueError: they come from different exports.
+            ValueError: a file is damaged, or they come from different exports.
         """
-        models = [OnnxModel(contents[name]) for name in self.NAMES]
+        models = [OnnxModel(contents[name], name) for name in self.NAMES]
         _require_one_export(models, self.NAMES)
         self.encoder, self.ctc, self.decoder = models
 
@@ -327,9 +328,37 @@ class StreamsOnnx(WenetOnnx):
     NAMES = ("streams.onnx", "ctc.onnx", "decoder.onnx")
 
     def __init__(self, contents: Mapping[str, bytes], encoder: Encoder) -> None:
-        """Open the three files; `encoder` as in ExportedEncoder."""
+        """Open the three files; `encoder` as in ExportedEncoder.
+
+        Raises:
+            ValueError: as WenetOnnx, or `encoder` has other sizes than the export.
+        """
         super().__init__(contents)
+        self._require_sizes_of(encoder)
         self.streams = ExportedEncoder(encoder, self.encoder)
+
+    def _require_sizes_of(self, encoder: Encoder) -> None:
+        traits, embed = encoder.traits, encoder.embed
+        heads, width = traits.att_cache_shape
+        position = embed.position_encoding(0, 1, torch.zeros(1, 1, traits.width))
+        of_encoder: dict[str, object] = {
+            "pos_emb": ["B", "K", *position.shape[2:]],
+            "att_cache": [traits.layers, "B", heads, "C", width],
+            "cnn_cache": [traits.layers, "B", *traits.cnn_cache_shape],
+            "subsampling_rate": embed.subsampling_rate,
+            "right_context": embed.right_context,
+        }
+        of_file: dict[str, object] = {
+            **{node.name: node.shape for node in self.encoder.session.get_inputs()},
+            "subsampling_rate": self.subsampling_rate(),
+            "right_context": self.right_context(),
+        }
+        for name, size in of_encoder.items():
+            if of_file[name] != size:
+                raise ValueError(
+                    f"{self.NAMES[0]}: {name} {of_file[name]}, but that of train.yaml is {size}: "
+                    "they are of different models; put the train.yaml of its run beside the export"
+                )
 
     def forward_encoder_chunk(
         self,

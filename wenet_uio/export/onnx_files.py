@@ -103,11 +103,26 @@ def to_int8(content: bytes) -> bytes:
         return path.read_bytes()
 
 
-def open_session(content: bytes) -> InferenceSession:
-    """Load a model on the CPU, as the runtimes do."""
+def open_session(content: bytes, name: str) -> InferenceSession:
+    """Load a model on the CPU, as the runtimes do; `name` of its file is for messages.
+
+    Raises:
+        ValueError: the file is damaged, or onnxruntime is too old for it.
+    """
     _, onnxruntime = require_onnx()
+    errors = onnxruntime.capi.onnxruntime_pybind11_state
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3
 
-    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    try:
+        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    except (
+        *(errors.Fail, errors.InvalidArgument, errors.InvalidGraph),
+        *(errors.InvalidProtobuf, errors.NotImplemented),
+    ) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"{name}: onnxruntime {onnxruntime.__version__} cannot open it ({reason}); copy the "
+            "file or export the model again"
+        ) from None

@@ -280,7 +280,7 @@ def compare_whisper(
     Raises:
         ValueError: there is no example.
     """
-    encoder, decoder = (open_session(contents[name]) for name in FILES)
+    encoder, decoder = (open_session(contents[name], name) for name in FILES)
 
     def compare_one(key: str, feats: torch.Tensor) -> tuple[float, int, Difference | None]:
         """Return the largest difference of log-probabilities, the number of tokens, and both texts
