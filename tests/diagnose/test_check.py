@@ -158,7 +158,10 @@ def test_a_missing_list_is_an_error_of_one_line(tmp_path):
     done = tool("check_data.py", tmp_path / "no.list", "--data_type", "shard")
     assert (done.returncode, done.stderr.splitlines()) == (
         1,
-        [f"error: {tmp_path}/no.list: no such data list"],
+        [
+            f"error: {tmp_path}/no.list: no such data list; make_raw_list.py and "
+            "make_shard_list.py make them"
+        ],
     )
 
 

@@ -49,7 +49,7 @@ def opened_for_check(data_list: str, data_type: DataType) -> Iterator[tuple[Corp
         yield corpus, findings + _bad_of(corpus, [])
         return
 
-    shards, bad_lines = _shards_of(data_list)
+    shards, bad_lines = read_shards(data_list)
     checked = _check_shards(shards, data_list, DEFAULT_LAYOUT)
     changed = changed_shards(data_list, DEFAULT_LAYOUT)
     findings = _findings_of(checked, changed)
@@ -91,13 +91,6 @@ def _bad_of(corpus: Corpus, shards: list[str]) -> list[Finding]:
         Finding("broken_shard" if key in tars else NOT_INDEXED, key, reason)
         for key, reason in corpus.bad
     ]
-
-
-def _shards_of(data_list: str) -> tuple[list[str], list[tuple[str, str]]]:
-    """Return the shards of a list, and (place, reason) of its bad lines."""
-    if not Path(data_list).is_file():
-        raise ListError(f"{data_list}: no such data list")
-    return read_shards(data_list)
 
 
 class _Checked(NamedTuple):

@@ -3,6 +3,7 @@ import os
 import pickle
 import tarfile
 import time
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -10,11 +11,12 @@ import pytest
 
 from tests.support.data.tars import everything
 from wenet_uio.dataset.corpus import shard_corpus
-from wenet_uio.dataset.corpus.indexing import index_of
+from wenet_uio.dataset.corpus.indexing import build_index, ensure_index, index_of
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.recent import Recent
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
 from wenet_uio.dataset.formats.errors import ListError
+from wenet_uio.dataset.formats.list_file import read_shards
 from wenet_uio.dataset.types import SampleRef
 
 
@@ -192,3 +194,23 @@ def test_a_tar_in_place_of_a_list_is_named_also_with_its_index_beside_it(make_li
 def test_an_unknown_type_of_list_is_named(make_lists):
     with pytest.raises(ListError, match="data_type 'tar': expected raw or shard"):
         open_list(make_lists(4)["shard"], "tar")
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        read_shards,
+        *(
+            partial(open_, data_type=kind)
+            for open_ in (build_index, ensure_index, open_list)
+            for kind in ("raw", "shard")
+        ),
+    ],
+)
+def test_a_pipe_is_refused_without_waiting_for_a_writer_and_a_folder_is_no_list(tmp_path, read):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ListError, match=r"pipe: a pipe or a device, .*; write the list to a file"):
+        read(str(tmp_path / "pipe"))
+    for path in (tmp_path, tmp_path / "none", "http://localhost:1/data.list"):
+        with pytest.raises(ListError, match="no such data list; make_raw_list.py"):
+            read(str(path))

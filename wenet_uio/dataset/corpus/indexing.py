@@ -41,7 +41,7 @@ from wenet_uio.dataset.corpus.remote_index import update_kept_index
 from wenet_uio.dataset.corpus.shard_index import Comparison, shard_index
 from wenet_uio.dataset.formats.data_list import DataType, ShardFiles, shards_of
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.dataset.formats.list_file import DataList, FileState, LineFile
+from wenet_uio.dataset.formats.list_file import DataList, FileState, LineFile, opened_list
 from wenet_uio.dataset.formats.nemo_tarred import entries_without_tar
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.dataset.storage import objects
@@ -80,16 +80,11 @@ def open_list_file(data_list: str, data_type: DataType) -> LineFile:
     """Open the file of a list.
 
     Raises:
-        ListError: the list is missing, or there is no such type.
+        ListError: as `opened_list`, or there is no such type.
     """
     if data_type not in get_args(DataType):
         raise ListError(f"data_type {data_type!r}: expected {' or '.join(get_args(DataType))}")
-    if not os.path.isfile(data_list):  # noqa: PTH113 - Path.is_file raises if a folder may not be entered
-        raise ListError(
-            f"{data_list}: no such data list; make_raw_list.py and make_shard_list.py make them"
-        )
-
-    return LineFile(data_list)
+    return opened_list(data_list)
 
 
 def index_of_file(file: LineFile, data_type: DataType, layout: Layout) -> ListIndex:
@@ -121,7 +116,7 @@ def build_index(
     """Index a list whether it has an index or not; arguments and errors are those of
     `index_lines_of`.
     """
-    with closing(LineFile(data_list)) as file:
+    with closing(opened_list(data_list)) as file:
         return index_lines_of(file, data_type, per_run, executor, layout)
 
 
@@ -235,7 +230,7 @@ def check_shard_files(data_list: str, shards: Sequence[str]) -> None:
     files = dict.fromkeys(path for shard in shards for path in ShardFiles.parse(shard)[:2] if path)
     local = [path for path in files if not objects.is_remote(path)]
     local = [objects.file_of(objects.without_scheme(path)) for path in local]
-    missing = [path for path in local if not os.path.isfile(path)]  # noqa: PTH113 - as above
+    missing = [path for path in local if not os.path.isfile(path)]  # noqa: PTH113 - as in `opened_list`
     if missing:
         raise ListError(
             f"{data_list}: {len(missing)} shard(s) not found, the first is {missing[0]}"

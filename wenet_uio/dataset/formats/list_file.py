@@ -120,6 +120,22 @@ class LineFile:
         return LineFile, (self.path, FileState(self.size, self.mtime_ns, self.digest))
 
 
+def opened_list(path: str) -> LineFile:
+    """Open the file of a list.
+
+    Raises:
+        ListError: there is no such file, or it can be read only once.
+    """
+    if os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises if a folder may not be entered
+        return LineFile(path)
+    if os.path.exists(path) and not os.path.isdir(path):  # noqa: PTH110, PTH112 - as above
+        raise ListError(
+            f"{path}: a pipe or a device, which cannot be read twice; write the list to a file"
+        )
+
+    raise ListError(f"{path}: no such data list; make_raw_list.py and make_shard_list.py make them")
+
+
 class DataList:
     """Reads an open raw or shard list from its beginning.
 
@@ -234,6 +250,6 @@ def _stripped(line: bytes) -> bytes:
 
 def read_shards(path: str) -> tuple[list[str], list[tuple[str, str]]]:
     """Return shards of a list as of `split_shard_list`, after the check of its type by `DataList`."""
-    with closing(LineFile(path)) as file:
+    with closing(opened_list(path)) as file:
         data_list = DataList(file, "shard")
         return shards_of(path, (line for _, line in data_list.lines()))
