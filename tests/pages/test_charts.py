@@ -22,6 +22,7 @@ from wenet_uio.pages.charts import (
 )
 
 FINITE = st.floats(-1e12, 1e12).filter(lambda value: value == 0 or abs(value) > 1e-12)
+NAMES = st.text(max_size=5).filter(lambda name: not re.search("nan|inf|None", name))
 VALUES = st.one_of(FINITE, st.sampled_from([math.nan, math.inf, -math.inf]))
 
 
@@ -30,7 +31,7 @@ def numbers(pattern, chart):
     return [tuple(map(float, found)) for found in re.findall(pattern, str(chart))]
 
 
-@given(st.dictionaries(st.text(max_size=5), st.lists(st.tuples(FINITE, VALUES), max_size=30)))
+@given(st.dictionaries(NAMES, st.lists(st.tuples(FINITE, VALUES), max_size=30)))
 def test_any_lines_are_drawn_inside_the_axes_and_points_are_counted(lines):
     chart = str(line_chart("a title", "step", lines))
     assert not re.search(r"[\" >,](nan|-?inf|None)\b", chart.replace("not finite", ""))
@@ -58,7 +59,7 @@ def test_ticks_are_where_their_values_are():
     places = {
         text: float(x) for x, text in re.findall(r'class="x" x="([\d.]+)" y="195">([\d.]+)<', chart)
     }
-    assert places == {"0": LEFT, "20": 124.4, "40": 190.8, "60": 257.2, "80": 323.6, "100": 390.0}
+    assert places == {"0": LEFT, "20": 120.0, "40": 182.0, "60": 244.0, "80": 306.0, "100": 368.0}
     assert re.findall(r'cx="([\d.]+)"', chart) == [f"{LEFT:.1f}", f"{WIDTH - RIGHT:.1f}"]
 
 

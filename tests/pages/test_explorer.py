@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import resources
+
 import pytest
 
 from tests.dataset.plan.test_epoch_plan import measure
@@ -9,11 +11,13 @@ from tests.pages.test_plan_js import planned
 from tests.support.data.synthetic import IndexOnlyCorpus
 from tests.support.markup import check_markup
 from tests.support.serve.browser import PATIENCE, chromium
+from wenet_uio import pages
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.diagnose import plan_cells
 from wenet_uio.diagnose.plan_page import PlanFiles
 from wenet_uio.diagnose.plan_report import report_plan
+from wenet_uio.pages.charts import bar_chart, line_chart
 
 RANKS = 4
 BATCHES = BatchConf(batch_type="static", batch_size=7)
@@ -105,6 +109,45 @@ def test_a_phone_shows_the_page_without_scrolling_sideways_and_a_tap_chooses(
     )
     assert drawn > 20
     assert faults == []
+
+
+@pytest.mark.parametrize(
+    ("utterances", "text"),
+    [
+        (1, "halved, and 3 ranks have no utterance."),
+        (3, "halved, and 1 rank has no utterance."),
+        (4, "halved until every rank has one."),
+    ],
+)
+def test_the_page_says_how_many_ranks_have_no_utterance(browser, tmp_path, utterances, text):
+    path, _ = write_page(tmp_path, [utterances])
+    page, faults = opened(browser, path)
+    assert page.locator("#dealt").text_content().endswith(text)
+    assert faults == []
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_no_label_of_a_chart_is_cut_off(browser, width):
+    drawn = "".join(
+        [
+            line_chart("steps", "step", {"": [(0, 1), (5_000_000, 2)]}),
+            bar_chart("speech", "characters/s", [9.0, 100.0, 10_001.0], [1, 1], is_log=True),
+            bar_chart("level", "of full scale", [0.003, 0.007, 0.01201], [1, 1], is_log=True),
+        ]
+    )
+    folder = resources.files(pages)
+    style = "".join(folder.joinpath(f"{name}.css").read_text() for name in ("base", "report"))
+    page = browser.new_page(viewport={"width": width, "height": 844})
+    page.set_content(f"<style>{style}</style><div class='charts'>{drawn}</div>")
+    cut_off = page.evaluate(
+        """() => [...document.querySelectorAll("svg text")].filter((label) => {
+          const inner = label.getBoundingClientRect();
+          const outer = label.closest("svg").getBoundingClientRect();
+          return inner.left < outer.left || inner.right > outer.right;
+        }).map((label) => label.textContent)"""
+    )
+    assert page.locator("svg text").count() > 20
+    assert cut_off == []
 
 
 def test_only_what_is_seen_of_a_large_plan_is_drawn(browser, tmp_path, monkeypatch):

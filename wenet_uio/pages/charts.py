@@ -14,8 +14,8 @@ from markupsafe import Markup, escape
 from wenet_uio.uris import shown
 
 WIDTH, HEIGHT = 400, 220
-LEFT, RIGHT, TOP, BOTTOM = 58, 10, 10, 42
-"""Margins around the area of the values."""
+LEFT, RIGHT, TOP, BOTTOM = 58, 32, 10, 42
+"""Margins around the area of the values. Half of a tick such as 1,000,000 fits in the right one."""
 COLOURS = 6
 """Colours of lines in report.css; further lines begin anew."""
 DOTTED = 40

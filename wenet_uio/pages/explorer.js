@@ -56,7 +56,7 @@ class Explorer {
     const steps = this.plan.steps(ranks);
     const rest = this.plan.shown < this.plan.total ? 0 : this.plan.total % ranks;
     const last = rest
-      ? ` The last step has ${count(rest, "batch", "batches")} for ${ranks} ranks: the largest are halved until every rank has one.`
+      ? ` The last step has ${count(rest, "batch", "batches")} for ${ranks} ranks: the largest are halved${this.untilAllHaveOne(steps - 1)}.`
       : "";
     this.part("dealt").textContent =
       `${count(this.plan.total, "batch", "batches")}, ${count(ranks, "rank")}: ` +
@@ -64,6 +64,15 @@ class Explorer {
     this.chosen = { step: Math.min(Math.floor(batch / ranks), Math.max(0, steps - 1)), rank: batch % ranks };
     this.resize();
     this.choose(this.chosen);
+  }
+
+  /** How far the batches of the last step can be halved: an utterance is read by one rank. */
+  untilAllHaveOne(step) {
+    let without = 0;
+    for (let rank = 0; rank < this.ranks; rank += 1) without += this.cell({ step, rank }).utterances === 0;
+    return without
+      ? `, and ${count(without, "rank")} ${without === 1 ? "has" : "have"} no utterance`
+      : " until every rank has one";
   }
 
   cell({ step, rank }) {
