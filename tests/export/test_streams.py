@@ -11,7 +11,7 @@ import torch
 from tests.export.conftest import make_case, make_examples
 from wenet_uio.export.check import compare, recognise_all
 from wenet_uio.export.exported import ExportedModel, StreamsOnnx
-from wenet_uio.export.onnx_files import to_onnx
+from wenet_uio.export.onnx_files import to_int8, to_onnx
 from wenet_uio.export.onnx_graphs import streams_graphs
 from wenet_uio.models.chunks import ChunkEncoder, encode_chunks
 from wenet_uio.search import DecodeOptions
@@ -80,6 +80,33 @@ def test_one_graph_decodes_whole_utterances_and_all_chunks_as_the_checkpoint(cas
     agreement = compare(ExportedModel(streams, model), references, options)
     assert agreement.differences == ()
     assert agreement.largest < 1e-4
+
+
+def test_frames_of_a_stream_depend_on_the_others_in_int8_only():
+    model, contents = exported("u2pp")
+    in_int8 = {name: to_int8(content) for name, content in contents.items()}
+    torch.manual_seed(0)
+    quiet, loud = torch.randn(1, 67, 40), 8 * torch.randn(1, 67, 40)
+
+    changes = []
+    for files in (contents, in_int8):
+        encoder = StreamsOnnx(files, model.encoder).streams
+        alone, beside_loud = (first_chunk(encoder, feats)[0] for feats in ([quiet], [quiet, loud]))
+        changes.append(float((beside_loud - alone).abs().max()))
+
+    of_float, of_int8 = changes
+    assert of_float < 1e-5
+    assert of_int8 > 1e-3
+
+
+def first_chunk(encoder, features):
+    """Frames of the first chunk of streams with some features (1, T, F), in one call."""
+    streams = [ChunkEncoder(encoder, 16, -1) for _ in features]
+    for stream, feats in zip(streams, features, strict=True):
+        stream.put(feats)
+        stream.end()
+
+    return encode_chunks(streams)
 
 
 @pytest.mark.parametrize("case", ONE_BY_ONE)
