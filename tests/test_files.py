@@ -71,6 +71,14 @@ def test_a_full_disk_is_an_error_with_the_path_and_leaves_the_old_file(tmp_path,
     assert kind == "line" or path.read_text() == "old"
 
 
+def test_a_file_that_cannot_be_made_is_an_error_with_the_path(tmp_path):
+    path = tmp_path / ("x" * 250)  # the name of the temporary file is too long
+    with pytest.raises(OSError, match="name too long") as raised, written_aside(path):
+        pass
+    assert raised.value.filename == str(path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_error_of_the_block_is_not_taken_for_an_error_of_the_disk(tmp_path):
     with pytest.raises(RuntimeError, match="this is why"), written_aside(tmp_path / "a"):
         raise RuntimeError("this is why")

@@ -48,13 +48,18 @@ def written_aside(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator
     Parent folders are created. Mode `w` writes UTF-8.
 
     Raises:
-        OSError: writing fails, as on a full disk; the error has `path` as its filename.
+        OSError: writing fails, as on a full disk or in a read-only folder; the error has `path` as
+            its filename.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = temporary_of(path)
 
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
     try:
         with os.fdopen(descriptor, mode, encoding="utf-8" if mode == "w" else None) as file:
             yield file
