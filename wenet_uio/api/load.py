@@ -17,7 +17,7 @@ from wenet_uio.export.exported import (
     StreamsOnnx,
     WenetOnnx,
 )
-from wenet_uio.export.folder import FOLDERS, require_same_weights
+from wenet_uio.export.folder import FOLDERS, FOR_SHERPA, require_same_weights
 from wenet_uio.export.onnx_files import require_onnx
 from wenet_uio.export.onnx_graphs import CTC_FOR_SHERPA
 from wenet_uio.export.torchscript import from_torchscript
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 TORCHSCRIPT = "final.zip"
-OTHER_MODELS = ("model.onnx", "whisper-encoder.onnx")
-"""First file of folders that are exported for sherpa-onnx alone."""
 
 
 def load_model(
@@ -234,7 +232,7 @@ def has_onnx(folder: Path) -> bool:
     """Tell whether a folder is one of an ONNX export."""
     return any(
         (folder / name).is_file()
-        for name in (WenetOnnx.NAMES[0], StreamsOnnx.NAMES[0], *OTHER_MODELS)
+        for name in (WenetOnnx.NAMES[0], StreamsOnnx.NAMES[0], *FOR_SHERPA)
     )
 
 
@@ -286,7 +284,7 @@ def _content_for_sherpa(export: Path, run: Path) -> bytes:
     Raises:
         ValueError: sherpa-onnx alone can run it.
     """
-    path = next(export / name for name in OTHER_MODELS if (export / name).is_file())
+    path = next(export / name for name in FOR_SHERPA if (export / name).is_file())
     content = path.read_bytes()
     model_type = OnnxModel(content).metadata.get("model_type", "unknown")
     if model_type != CTC_FOR_SHERPA:

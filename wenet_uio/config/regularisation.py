@@ -57,8 +57,8 @@ class RegularisationKeys(Section):
     run that starts from a model without trained CTC."""
     ctc_texts: str | None = None
     """File of texts (key, then text): the CTC layer learns only the units of these texts, and the
-    others get the probability 0. With a large vocabulary, such as Whisper's, CTC costs most of a
-    step otherwise. Null: all units."""
+    others get the probability 0. With tens of thousands of units, CTC costs most of a step
+    otherwise. Null: all units."""
     interctc_layer_idx: tuple[Annotated[int, Field(gt=0)], ...] | None = None
     """Encoder blocks, from 1, that get a CTC loss of their own (Lee and Watanabe 2021,
     https://arxiv.org/abs/2102.03216), such as [6] of 12; all but the last are possible. Null:

@@ -47,8 +47,8 @@ def frame_count(conf: DatasetConf) -> FrameCount:
         mel = conf.log_mel_spectrogram_conf
         fixed = rate * mel.max_duration if mel.pad_or_trim else None
 
-        # num_samples // hop_length: Whisper pads both ends by half a window, and drops the last
-        # frame. A window of one shift counts the same.
+        # num_samples // hop_length: both ends are padded by half a window, and the last frame is
+        # dropped. A window of one shift counts the same.
         return FrameCount(
             sample_rate=rate,
             window=mel.hop_length,

@@ -27,10 +27,13 @@ FOLDERS = ("streams", "offline", "streaming", "streams_int8", "offline_int8", "s
 """Folders that one export may write, in the order in which a model is searched."""
 UNKNOWN = "unknown"
 TOKENS = "tokens.txt"
+FOR_SHERPA = ("model.onnx", "whisper-encoder.onnx")
+"""First file of folders that are exported for sherpa-onnx alone."""
 NAMES = {
     TOKENS,
-    *("streams.onnx", "encoder.onnx", "ctc.onnx", "decoder.onnx", "model.onnx"),
-    *("whisper-encoder.onnx", "whisper-decoder.onnx"),
+    *("streams.onnx", "encoder.onnx", "ctc.onnx", "decoder.onnx"),
+    *FOR_SHERPA,
+    "whisper-decoder.onnx",
 }
 """Files that exports write. Others in the folder are the user's."""
 

@@ -85,7 +85,7 @@ def add_lora(model: nn.Module, conf: LoraConf) -> None:
     """Replace, in place, the projections `conf.lora_list` of every attention module in `model`.
 
     Raises:
-        ValueError: the model has no such attention, as a Paraformer.
+        ValueError: the model has no such attention.
     """
     attentions = [module for module in model.modules() if isinstance(module, MultiHeadedAttention)]
     if not attentions:

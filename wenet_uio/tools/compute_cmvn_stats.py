@@ -3,8 +3,8 @@
     %(prog)s --train_config conf/train.yaml --in_scp data/train/wav.scp \\
         --out_cmvn data/train/global_cmvn --nj 8
 
-Features of audio are computed as in training, without augmentation. Models that stack frames, such
-as a paraformer, get the statistics of the stacked frames.
+Features of audio are computed as in training, without augmentation. Models that stack frames
+get the statistics of the stacked frames.
 """
 
 import random

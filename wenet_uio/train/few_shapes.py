@@ -35,7 +35,7 @@ def keep_kernels(environment: MutableMapping[str, str] = os.environ) -> None:
 def allows_few_shapes(model: TrainableModel, device: torch.device, config: Config) -> bool:
     """Tell whether a CPU computes in 16 bits, and padding changes none of the losses and gradients.
 
-    It changes them with `mask_padding: false`, and in a zipformer.
+    It changes them with `mask_padding: false`, and in an encoder whose regularisers count it.
     """
     rounds = device.type == "cpu" and config.dtype != "fp32" and config.mask_padding
     return rounds and not model.encoder.trains_on_padding

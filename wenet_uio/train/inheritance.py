@@ -149,7 +149,7 @@ def _tables_of_units(wanted: Mapping[str, torch.Tensor], config: Config) -> dict
     """Return {name of each weight that has a row for each unit: its dimension of the units}.
 
     These are the weights whose shapes change with the size of the vocabulary. The model that tells
-    so has no values: those of a Whisper would take seconds and gigabytes.
+    so has no values: those of a large model would take seconds and gigabytes.
     """
     size = (config.vocabulary_size or 0) + 1
     larger = config.model_copy(update={"output_dim": size, "vocab_size": size})

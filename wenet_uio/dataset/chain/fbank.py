@@ -277,7 +277,7 @@ def batch_log_mel_spectrogram(
     beyond = frame >= (lengths // conf.hop_length)[:, None]
     loudest = energies.amax(2).masked_fill_(beyond, -math.inf).amax(1)
 
-    # 8 below the loudest value are 80 dB. Then Whisper's scale, which is about -1 to 1.
+    # 8 below the loudest value are 80 dB. Then the scale of these features, about -1 to 1.
     return torch.maximum(energies, loudest[:, None, None] - 8.0).add_(4.0).div_(4.0)
 
 
@@ -424,7 +424,7 @@ def _cepstra(conf: MfccConf, device: torch.device) -> torch.Tensor:
 def _log_mel_tables(
     sample_rate: int, conf: LogMelSpectrogramConf, device: torch.device
 ) -> tuple[torch.Tensor, Mel]:
-    """Return the window (n_fft,) and the mel weights of Whisper."""
+    """Return the window (n_fft,) and the mel weights of log_mel_spectrogram."""
     from torchaudio.functional import melscale_fbanks  # slow import, needed for these features only
 
     bins = conf.n_fft // 2 + 1
