@@ -54,7 +54,7 @@ def refuse(name: str) -> int:
 
 def hint_for(wrong: str) -> str:
     """Return the nearest sub-command; names of modules, such as make_shard_list, are names too."""
-    modules = {each.module.rpartition(".")[2]: name for name, each in COMMANDS.items()}
+    modules = {command.module.rpartition(".")[2]: name for name, command in COMMANDS.items()}
     names = dict(zip(COMMANDS, COMMANDS, strict=True)) | modules
     nearest = get_close_matches(wrong.removesuffix(".py"), names, 1)
     return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import sys
@@ -87,3 +88,12 @@ def test_the_lines_that_find_the_installed_package_are_no_options_of_a_recipe(tm
         check=True,
     )
     assert options.stdout == "stage=-1\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("FSDD", "did you mean fsdd?"), ("xyz", "known: aishell, ")]
+)
+def test_an_unknown_recipe_is_refused_with_the_nearest_name_or_all(tmp_path, name, hint):
+    with pytest.raises(ValueError, match=rf"{name}: no such recipe; {re.escape(hint)}"):
+        module.copy_recipe(name, tmp_path)
+    assert not list(tmp_path.iterdir())

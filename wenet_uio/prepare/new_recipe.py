@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from shutil import copytree, ignore_patterns, rmtree
 from tempfile import mkdtemp
@@ -97,7 +98,9 @@ def copy_recipe(name: str, examples: Path) -> list[Path]:
     """
     recipes = public_recipes()
     if name not in recipes:
-        raise ValueError(f"{name}: no such recipe; expected one of {', '.join(recipes)}")
+        nearest = get_close_matches(name.lower(), recipes, 1)
+        known = f"did you mean {nearest[0]}?" if nearest else f"known: {', '.join(recipes)}"
+        raise ValueError(f"{name}: no such recipe; {known}")
 
     scripts = []
     for template in recipes[name]:
