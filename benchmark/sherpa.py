@@ -244,8 +244,8 @@ def measure_whole(engines: dict[str, Any], talks: Sequence[np.ndarray]) -> Itera
             "engine": name,
             "streams": 0,
             "speed": round(sum(map(len, talks)) / RATE / elapsed, 2),
-            "p50_s": float("nan"),
-            "p95_s": float("nan"),
+            "p50_s": None,
+            "p95_s": None,
             "differ": _differing(texts, expected),
         }
 
@@ -332,9 +332,13 @@ def main() -> None:
             )
             for row in rows:
                 results.append(row)
+                delay = "".join(
+                    f"{'–' if seconds is None else format(seconds, '.3f'):>9}"
+                    for seconds in (row["p50_s"], row["p95_s"])
+                )
                 print(
                     f"{row['streams']:>7} {row['engine']:<12}{row['speed']:14.2f}"
-                    f"{row['p50_s']:9.3f}{row['p95_s']:9.3f}{row['differ']:8}",
+                    f"{delay}{row['differ']:8}",
                     flush=True,
                 )
 
