@@ -199,15 +199,17 @@ def _svg(title: str, along: str, x_axis: Axis, y_axis: Axis, drawn: str) -> str:
             f'<text class="x" x="{x:.1f}" y="{floor + 17}">{_number(tick / x_factor)}</text>'
         )
 
+    above = 0  # room over the plot, for the power of ten
     if power:
-        labels.append(f'<text x="{LEFT + 4}" y="{TOP + 10}">× {power}</text>')
+        above = 12
+        labels.append(f'<text x="{LEFT + 4}" y="{TOP - 4}">× {power}</text>')
     axis_name = f"{along}, × {x_power}" if x_power else along
     labels.append(
         f'<text class="x" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}">'
         f"{escape(axis_name)}</text>"
     )
     return (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(shown(title))}">'
+        f'<svg viewBox="0 {-above} {WIDTH} {HEIGHT + above}" role="img" aria-label="{escape(shown(title))}">'
         f'<g class="grid">{"".join(grid)}<path d="M{LEFT} {floor}H{WIDTH - RIGHT}"/></g>'
         f'<g class="drawn">{drawn}</g>{"".join(labels)}</svg>'
     )
