@@ -14,7 +14,7 @@ streaming and streaming_int8. Each folder has:
 With --runtimes streams it writes the folders streams and streams_int8, which load_model and
 serve.py of this package open:
 
-    streams.onnx, ctc.onnx, decoder.onnx   chunks of any size, those of several streams together
+    streams.onnx, ctc.onnx, decoder.onnx   chunks of any size, of several streams
 
 Some families of models and some encoders are exported for sherpa-onnx alone, some of them offline
 only: wenet_uio/export/README.md and wenet_uio/families/README.md say which, and how sherpa-onnx
@@ -74,10 +74,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--runtimes",
         nargs="+",
+        metavar="RUNTIME",
         choices=(*RUNTIMES, STREAMS),
         default=RUNTIMES,
-        help="runtimes to export for; streams: this package, for serve.py and stream() (default: "
-        f"{' '.join(RUNTIMES)})",
+        help="runtimes to export for, of wenet, sherpa and streams; streams: this package, for "
+        f"serve.py and stream() (default: {' '.join(RUNTIMES)})",
     )
     parser.add_argument(
         "--chunk_size",

@@ -159,9 +159,10 @@ class ConvolutionModule(nn.Module):
         utterance; `padded` as in `forward`.
 
         Frames after it, which train/few_shapes.py adds, become zeros and do not change the
-        statistics.
+        statistics. Compiled layers take all frames: an end that depends on the data would compile
+        them anew.
         """
-        if padded is None or x.device.type != "cpu":
+        if padded is None or x.device.type != "cpu" or torch.compiler.is_compiling():
             return self.norm(x.flatten(0, 1)).view(x.shape)
 
         longest = max(1, -(-int((~padded).sum(dim=1).max()) // self.depthwise_conv.stride[0]))

@@ -40,13 +40,13 @@ def test_no_other_module_of_the_data_layer_reads_the_environment():
 
 def test_the_folder_of_the_cache_has_two_variables_and_a_default(monkeypatch):
     monkeypatch.setenv("HOME", "/home/someone")
-    assert settings.cache_folder() == Path("/home/someone/.cache/wenet_uio")
+    assert settings.cache_folder() == Path("/home/someone/.cache/wenet_uio/uio1")
     monkeypatch.setenv("NEMO_DATA_STORE_CACHE_DIR", "/nemo")
-    assert settings.cache_folder() == Path("/nemo")
+    assert settings.cache_folder() == Path("/nemo/uio1")
     monkeypatch.setenv("WENET_UIO_CACHE", "/ours")
-    assert settings.cache_folder() == Path("/ours")
+    assert settings.cache_folder() == Path("/ours/uio1")
     monkeypatch.setenv("WENET_UIO_CACHE", "")
-    assert settings.cache_folder() == Path("/nemo")
+    assert settings.cache_folder() == Path("/nemo/uio1")
 
 
 @pytest.mark.parametrize(
