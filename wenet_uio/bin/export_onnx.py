@@ -14,7 +14,7 @@ streaming and streaming_int8. Each folder has:
 With --runtimes streams it writes the folders streams and streams_int8, which load_model and
 serve.py of this package open:
 
-    streams.onnx, ctc.onnx, decoder.onnx   chunks of any size, of several streams
+    streams.onnx, ctc.onnx, decoder.onnx  chunks of any size, several streams
 
 Some families of models and some encoders are exported for sherpa-onnx alone, some of them offline
 only: wenet_uio/export/README.md and wenet_uio/families/README.md say which, and how sherpa-onnx
