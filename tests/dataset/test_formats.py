@@ -152,6 +152,7 @@ def make(form, lines, folder):
         )
         return str(folder.parent / "shar.list"), "shard"
     else:
+        assert form in ("nemo", "nemo_sharded"), f"{form}: nothing writes this format"
         write_nemo(lines, folder)
         manifests = (
             "manifest__OP_0..4_CL_.json" if form == "nemo_sharded" else "tarred_audio_manifest.json"
