@@ -80,7 +80,9 @@ class CallTrace:
     def stops(self, *, attributes: bool) -> list[tuple[str, list[Function]]]:
         """Return series of functions of one module, with or without those of attributes."""
         functions = [
-            each for each in self.functions.values() if attributes or not each.is_attribute
+            function
+            for function in self.functions.values()
+            if attributes or not function.is_attribute
         ]
         grouped = groupby(functions, key=lambda function: function.module)
         return [(module, list(series)) for module, series in grouped]
@@ -139,7 +141,7 @@ def opens_of(path: Path) -> Iterator[list[str]]:
 
     def note(event: str, arguments: tuple) -> None:
         if is_on[0] and event == "open" and str(arguments[0]) == str(path):
-            caller = next(each for each in callers_of(sys._getframe(0)) if module_of(each))
+            caller = next(frame for frame in callers_of(sys._getframe(0)) if module_of(frame))
             callers.append(f"{module_of(caller)}.{caller.f_code.co_name}")
 
     sys.addaudithook(note)

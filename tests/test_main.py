@@ -77,9 +77,9 @@ def test_the_table_of_the_tools_has_every_command_and_its_script():
         (ROOT / "wenet_uio/tools/README.md").read_text(encoding="utf-8"),
         re.MULTILINE,
     )
-    tools = {name: each for name, each in COMMANDS.items() if "tools." in each.module}
+    tools = {name: command for name, command in COMMANDS.items() if "tools." in command.module}
     assert {name: purpose for name, _, purpose in rows} == {
-        name: each.purpose for name, each in tools.items()
+        name: command.purpose for name, command in tools.items()
     }
     for name, script, _ in rows:
         if script:

@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from unittest.mock import patch
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ GROUPS = {
     },
 }
 """{title: {name: sub-command}}."""
-COMMANDS = {name: each for group in GROUPS.values() for name, each in group.items()}
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 FIRST_WORDS = {name.split()[0] for name in COMMANDS if " " in name}
 """First words of names of two words."""
 
@@ -87,6 +86,7 @@ class _FoundError(Exception):
 
 def parser_of(main: Callable[[], object], name: str) -> argparse.ArgumentParser:
     """Return the parser that `main` makes when the command `name` reads its command line."""
+    from unittest.mock import patch  # imports asyncio, which no other command needs at its start
 
     def found(parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
         raise _FoundError(parser)

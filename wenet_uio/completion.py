@@ -51,7 +51,7 @@ def completed(name: str, purpose: str, parser: argparse.ArgumentParser) -> dict[
     """Return {name: what completes it} of a command, or of its sub-commands if it has such."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            purposes = {each.dest: each.help or "" for each in action._choices_actions}
+            purposes = {below.dest: below.help or "" for below in action._choices_actions}
             return {
                 f"{name} {below}": _completed(purposes.get(below, purpose), its_parser)
                 for below, its_parser in action.choices.items()
@@ -194,7 +194,7 @@ def _values(commands: dict[str, Completed]) -> Iterator[tuple[str, Value]]:
         for option in command.options:
             if option.value.takes != "nothing":
                 yield (
-                    " | ".join(shlex.quote(f"{name} {each}") for each in option.names),
+                    " | ".join(shlex.quote(f"{name} {spelling}") for spelling in option.names),
                     option.value,
                 )
 

@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Literal, TextIO, overload
@@ -280,8 +280,13 @@ def digest_of(path: str | Path, algorithm: str = "sha256") -> str:
     """Return the hexadecimal digest of the contents of a file; `algorithm` is a name that hashlib
     knows.
     """
-    state = hashlib.new(algorithm, usedforsecurity=False)
     with open(path, "rb") as file:
-        while chunk := file.read(1 << 20):
-            state.update(chunk)
+        return digest_of_blocks(iter(lambda: file.read(1 << 20), b""), algorithm)
+
+
+def digest_of_blocks(blocks: Iterable[bytes], algorithm: str = "sha256") -> str:
+    """Return `digest_of` a file from its consecutive blocks."""
+    state = hashlib.new(algorithm, usedforsecurity=False)
+    for block in blocks:
+        state.update(block)
     return state.hexdigest()

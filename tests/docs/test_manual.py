@@ -53,7 +53,7 @@ def leaves(entry):
     if isinstance(entry, str):
         return [entry]
     below = entry.values() if isinstance(entry, dict) else entry
-    return [page for each in below for page in leaves(each)]
+    return [page for part in below for page in leaves(part)]
 
 
 def test_the_navigation_has_every_page_once(all_pages):

@@ -52,19 +52,21 @@ def test_streams_with_any_chunks_and_histories_have_the_frames_of_the_checkpoint
     while waiting:
         # Streams begin and end at different times: each step advances some of them.
         chosen = draw.sample(waiting, draw.randint(1, len(waiting)))
-        for trained, other, feats in chosen:
+        for trained, exported, feats in chosen:
             if not trained.offset and trained._feats is None:
-                for encoder in (trained, other):
+                for encoder in (trained, exported):
                     encoder.put(feats)
                     encoder.end()
         ready = [pair for pair in chosen if not pair[0].missing]
         with torch.inference_mode():
             expected = [encode_chunks([trained])[0] for trained, _, _ in ready]
-            found = encode_chunks([other for _, other, _ in ready])
-        for (trained, other, _), frames, others in zip(ready, expected, found, strict=True):
-            torch.testing.assert_close(others, frames, atol=1e-5, rtol=1e-4)
-            for cache_, other_cache in zip(trained.caches, other.caches, strict=True):
-                torch.testing.assert_close(other_cache, cache_, atol=1e-5, rtol=1e-4)
+            joined = encode_chunks([exported for _, exported, _ in ready])
+        for (trained, exported, _), frames, exported_frames in zip(
+            ready, expected, joined, strict=True
+        ):
+            torch.testing.assert_close(exported_frames, frames, atol=1e-5, rtol=1e-4)
+            for trained_cache, exported_cache in zip(trained.caches, exported.caches, strict=True):
+                torch.testing.assert_close(exported_cache, trained_cache, atol=1e-5, rtol=1e-4)
             compared += 1
         waiting = [pair for pair in waiting if pair not in chosen or not pair[0].missing]
     assert compared > 10

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -258,24 +258,28 @@ def _load_export(export: Path, folder: Path, trust_code: bool) -> Recogniser:
     files in the folder, says which format it has.
     """
     config = load_model_config(folder / TRAIN_CONFIG, trust_code=trust_code)
+
+    def built() -> ASRModel:  # after the files, which may be refused
+        return with_attention(build_model(config).eval())
+
+    if not export.is_file():
+        require_onnx()
+
     runnable: RunnableExport | RunnableSherpa
     if export.is_file():
-        runtime = from_torchscript(export.read_bytes())
-        runnable = RunnableExport(runtime, with_attention(build_model(config).eval()))
+        runnable = RunnableExport(from_torchscript(export.read_bytes()), built())
     elif (export / WenetOnnx.NAMES[0]).is_file():
-        require_onnx()
-        runtime = WenetOnnx({name: (export / name).read_bytes() for name in WenetOnnx.NAMES})
-        runnable = RunnableExport(runtime, with_attention(build_model(config).eval()))
+        runnable = RunnableExport(WenetOnnx(_contents(export, WenetOnnx.NAMES)), built())
     elif (export / StreamsOnnx.NAMES[0]).is_file():
-        require_onnx()
-        contents = {name: (export / name).read_bytes() for name in StreamsOnnx.NAMES}
-        runnable = RunnableStreams(contents, with_attention(build_model(config).eval()))
+        runnable = RunnableStreams(_contents(export, StreamsOnnx.NAMES), built())
     else:
-        require_onnx()
-        content = _content_for_sherpa(export, folder)
-        runnable = RunnableSherpa(content, with_attention(build_model(config).eval()))
+        runnable = RunnableSherpa(_content_for_sherpa(export, folder), built())
 
     return Recogniser(config, build_tokenizer(config), runnable)
+
+
+def _contents(folder: Path, names: Iterable[str]) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in names}
 
 
 def _content_for_sherpa(export: Path, run: Path) -> bytes:

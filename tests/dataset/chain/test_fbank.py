@@ -237,8 +237,8 @@ def test_an_accelerator_computes_chunks_of_any_length(monkeypatch):
     monkeypatch.setattr(module, "_on_accelerator", lambda _: True)
     monkeypatch.setattr(module, "DEVICE_CHUNK_FRAMES", 32)
     for waveform, features in zip(waveforms, expected, strict=True):
-        found = fbank(waveform, 16000, FbankConf())
-        torch.testing.assert_close(found, features, atol=1e-4, rtol=1e-4)
+        in_chunks = fbank(waveform, 16000, FbankConf())
+        torch.testing.assert_close(in_chunks, features, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize(

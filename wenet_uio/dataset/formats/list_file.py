@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from wenet_uio.dataset.formats.data_list import DataType, shards_of
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.files import holding_lock
+from wenet_uio.files import digest_of_blocks, holding_lock
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -103,13 +103,14 @@ class LineFile:
 
     def _content_digest(self) -> str:
         """Return `digest_of` the open file; the path may name another file by now."""
-        state = hashlib.sha256(usedforsecurity=False)
+        return digest_of_blocks(self._blocks())
+
+    def _blocks(self) -> Iterator[bytes]:
+        """Yield the bytes of the file; its position stays."""
         offset = 0
         while block := os.pread(self.fileno(), BLOCK, offset):
-            state.update(block)
+            yield block
             offset += len(block)
-
-        return state.hexdigest()
 
     def _size_and_time(self) -> tuple[int, int]:
         """Return the bytes of the file, and when it was last written, in ns."""
