@@ -61,7 +61,7 @@ def test_a_step_without_a_finite_gradient_leaves_the_weights_as_they_are(dtype: 
         assert torch.equal(weight, before[name])
 
 
-@pytest.mark.parametrize("optim", ["adam", "adamw", "scaled_adam"])
+@pytest.mark.parametrize("optim", ["adam", "adamw", "scaled_adam", "muon"])
 @pytest.mark.parametrize("skipped", [(1,), (2, 3)], ids=["the first", "later ones"])
 def test_steps_without_a_finite_gradient_do_not_count_in_the_optimizer(
     optim: str, skipped: tuple[int, ...]

@@ -1,9 +1,21 @@
 from __future__ import annotations
 
+import os
+import signal
+from pathlib import Path
+
 import pytest
 import torch
 
 from tests.support.train.tiny import TinyModel, tiny_config
+from tests.train.test_trainer import (
+    TRAIN,
+    DisturbedLoader,
+    handler_of_sigterm,
+    make_trainer,
+    same_weights,
+)
+from wenet_uio.train import trainer as training
 from wenet_uio.train.optimizer import build_optimizer
 from wenet_uio.train.schedules import build_schedule
 
@@ -129,3 +141,40 @@ def test_modules_may_have_weight_decays_of_their_own() -> None:
 def test_impossible_schedules_and_decays_are_refused(keys: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         tiny_config(**keys)
+
+
+@pytest.mark.parametrize(
+    ("optim", "memory"), [("scaled_adam", "model_norm_threshold"), ("muon", "momentum_buffer")]
+)
+def test_a_run_killed_by_the_kernel_resumes_exactly(
+    optim: str, memory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "write_run_report", lambda folder, _: folder)
+    scaled = {"clipping_update_period": 7} if optim == "scaled_adam" else {}
+    keys = {
+        "optim": optim,
+        "optim_conf": {"lr": 0.05, **scaled},
+        "scheduler": "eden",
+        "scheduler_conf": {"lr_batches": 4, "lr_epochs": 2, "warmup_batches": 3},
+    }
+    with handler_of_sigterm():
+        assert make_trainer(tmp_path / "straight", **keys).run()
+        for at in (8, 2):
+            child = os.fork()
+            if not child:
+                loader = DisturbedLoader(TRAIN, at, lambda: os.kill(os.getpid(), signal.SIGKILL))
+                try:
+                    make_trainer(tmp_path / "killed", loader, save_interval=3, **keys).run()
+                finally:
+                    os._exit(1)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+        assert make_trainer(tmp_path / "killed", save_interval=3, **keys).run()
+
+    assert same_weights(tmp_path / "killed/epoch_2.pt", tmp_path / "straight/epoch_2.pt")
+    first, second = (
+        torch.load(tmp_path / name / "state_15.pt")["optimizer"] for name in ("killed", "straight")
+    )
+    assert any(memory in state for state in first.values())
+    for name, state in first.items():
+        assert state.keys() == second[name].keys()
+        assert all(torch.equal(value, second[name][key]) for key, value in state.items()), name

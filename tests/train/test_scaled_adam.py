@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +8,7 @@ import torch
 from torch import nn
 
 from tests.support.train.tiny import TinyModel, tiny_config
-from tests.train.test_trainer import (
-    TRAIN,
-    DisturbedLoader,
-    handler_of_sigterm,
-    make_trainer,
-    same_weights,
-)
 from wenet_uio.config import ConfigError
-from wenet_uio.train import trainer as training
 from wenet_uio.train.optimizer import (
     build_optimizer,
     load_optimizer_state,
@@ -144,29 +134,3 @@ def test_engines_that_share_weights_are_refused() -> None:
         ConfigError, match="scaled_adam needs the whole of each weight.*use torch_ddp"
     ):
         tiny_config(optim="scaled_adam", train_engine="torch_fsdp")
-
-
-def test_a_run_killed_by_the_kernel_resumes_exactly(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(training, "write_run_report", lambda folder, _: folder)
-    with handler_of_sigterm():
-        assert make_trainer(tmp_path / "straight", **SCALED).run()
-        for at in (8, 2):
-            child = os.fork()
-            if not child:
-                loader = DisturbedLoader(TRAIN, at, lambda: os.kill(os.getpid(), signal.SIGKILL))
-                try:
-                    make_trainer(tmp_path / "killed", loader, save_interval=3, **SCALED).run()
-                finally:
-                    os._exit(1)
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-        assert make_trainer(tmp_path / "killed", save_interval=3, **SCALED).run()
-    assert same_weights(tmp_path / "killed/epoch_2.pt", tmp_path / "straight/epoch_2.pt")
-    first, second = (
-        torch.load(tmp_path / name / "state_15.pt")["optimizer"] for name in ("killed", "straight")
-    )
-    assert "model_norm_threshold" in next(iter(first.values()))
-    for name, memory in first.items():
-        assert memory.keys() == second[name].keys()
-        assert all(torch.equal(value, second[name][key]) for key, value in memory.items()), name

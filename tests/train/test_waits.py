@@ -114,8 +114,9 @@ KINDS = {
     },
     "conformer in fp16": {"dtype": "fp16"},
     "conformer with ScaledAdam": SCALED,
+    "conformer with Muon": {"optim": "muon"},
 }
-DECIDED_BY_THE_HOST = {"conformer in fp16", "conformer with ScaledAdam"}
+DECIDED_BY_THE_HOST = {"conformer in fp16", "conformer with ScaledAdam", "conformer with Muon"}
 """Kinds in which the host reads the norm of the gradient before the update."""
 DRAWS = {
     "u2++",

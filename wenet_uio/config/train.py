@@ -101,6 +101,19 @@ class ScaledAdamConf(OptimizerConf):
     """Steps between two changes of the scales."""
 
 
+class MuonConf(OptimizerConf):
+    """Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon) for the matrices of
+    hidden layers, AdamW for the other weights. Both take steps of the size of AdamW's.
+    """
+
+    weight_decay: NotNegativeRate = 0.01
+    """Each step subtracts learning rate * weight_decay * weight from every weight."""
+    momentum: Decay = 0.95
+    """Share of the earlier gradients in the average that a step of a matrix follows."""
+    ns_steps: Positive = 5
+    """Newton-Schulz steps towards an orthogonal matrix."""
+
+
 class EdenConf(Section):
     """The rate falls with the root of both the step and the epoch (Yao et al. 2023, section
     3.5).
@@ -190,6 +203,7 @@ OPTIM_CONFS: dict[str, type[OptimizerConf]] = {
     "adam": AdamConf,
     "adamw": AdamWConf,
     "scaled_adam": ScaledAdamConf,
+    "muon": MuonConf,
 }
 SCHEDULER_CONFS: dict[str, type[Section]] = {
     "warmuplr": WarmupLrConf,
@@ -282,9 +296,9 @@ class TrainKeys(RegularisationKeys):
 
     @model_validator(mode="after")
     def _engine_fits(self) -> TrainKeys:
-        if self.optim == "scaled_adam" and self.train_engine != "torch_ddp":
+        if self.optim in {"scaled_adam", "muon"} and self.train_engine != "torch_ddp":
             raise ValueError(
-                "optim scaled_adam needs the whole of each weight, and the ranks of train_engine "
+                f"optim {self.optim} needs the whole of each weight, and the ranks of train_engine "
                 f"{self.train_engine} share them: use torch_ddp"
             )
         return self

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, cast
 import torch
 import torch.distributed as dist
 
-from wenet_uio.config.train import TrainKeys
+from wenet_uio.config import Config
+from wenet_uio.train.muon import Muon, matrices_of
 from wenet_uio.train.scaled_adam import ScaledAdam
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 
-def build_optimizer(model: torch.nn.Module, config: TrainKeys) -> torch.optim.Optimizer:
+def build_optimizer(model: torch.nn.Module, config: Config) -> torch.optim.Optimizer:
     """Build the optimizer of the trainable weights, with a group for each module of optim_conf.
 
     The key `base_lr` of a group has its rate before the schedule.
@@ -40,6 +41,11 @@ def build_optimizer(model: torch.nn.Module, config: TrainKeys) -> torch.optim.Op
     groups = [group for group in groups if group["params"]]
     if config.optim == "scaled_adam":
         return ScaledAdam(groups, lr=conf.rates[-1], **values)
+
+    if config.optim == "muon":
+        matrices = matrices_of(model, config.vocabulary_size)
+        dtype = torch.bfloat16 if config.dtype == "bf16" else torch.float32
+        return Muon(groups, matrices, dtype, lr=conf.rates[-1], **values)
 
     optimizers = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
     return optimizers[config.optim](groups, fused=True, **values)
