@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Index tars without indexes on an HTTP server with latency: seconds, requests and bytes.
+"""Index tars without indexes, and audio files, on an HTTP server with latency: seconds, requests and
+bytes.
 
-Two lists: many small tars, which are links to one tar of a few utterances of 2 s; and one large tar
-of recordings. A server in its own process serves them. Each list is indexed as training and
-`index_data.py` do it, with an empty cache. `against.py` compares with an earlier commit.
+Lists of many small tars, which are links to one tar of a few utterances of 2 s; of one large tar of
+recordings; and raw lists of many audio files of one format, which are links to one file. A server
+in its own process serves them. Each list is indexed as training and `index_data.py` do it, with an
+empty cache. `against.py` compares with an earlier commit.
 """
 
 from __future__ import annotations
@@ -29,12 +31,20 @@ from slow_server import serve
 
 from wenet_uio.cli import run
 from wenet_uio.dataset.corpus.indexing import build_index
+from wenet_uio.dataset.formats.data_list import DataType, RawLine
 from wenet_uio.dataset.storage.settings import parse_bytes
 from wenet_uio.files import read_lines
 
 RATE = 16000
 WAV_HEADER = 44
 """Bytes."""
+FORMATS = {
+    "wav": ("WAV", "PCM_16"),
+    "flac": ("FLAC", "PCM_16"),
+    "mp3": ("MP3", "MPEG_LAYER_III"),
+    "ogg": ("OGG", "VORBIS"),
+}
+"""{suffix of audio files: names of format and subtype in libsndfile}."""
 
 
 def write_tar(path: Path, samples: int, sample_bytes: int) -> None:
@@ -71,11 +81,22 @@ def wav_header(size: int) -> bytes:
     return buffer.getvalue()[:WAV_HEADER]
 
 
-def measure(data_list: Path, log: Path) -> dict[str, float]:
+def write_files(folder: Path, suffix: str, count: int, seconds: float) -> list[str]:
+    """Write a file of noise in a format, and links to it; returns the names."""
+    names = [f"{number}.{suffix}" for number in range(count)]
+    noise = np.random.default_rng(0).normal(0, 0.1, int(seconds * RATE))
+    file_format, subtype = FORMATS[suffix]
+    soundfile.write(folder / names[0], noise, RATE, format=file_format, subtype=subtype)
+    for name in names[1:]:
+        (folder / name).hardlink_to(folder / names[0])
+    return names
+
+
+def measure(data_list: Path, data_type: DataType, log: Path) -> dict[str, float]:
     """Index a list; return wall and CPU seconds, and requests and MB that the server sent."""
     log.write_text("")
     began, cpu_began = time.perf_counter(), cpu_seconds()
-    bad = build_index(str(data_list), "shard").bad
+    bad = build_index(str(data_list), data_type).bad
     seconds, cpu = time.perf_counter() - began, cpu_seconds() - cpu_began
     if bad:
         raise ValueError(f"{bad[0]}: the benchmark expects no bad sample")
@@ -95,7 +116,9 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--tars", type=int, default=1000, help="small tars (default: %(default)s)")
+    parser.add_argument(
+        "--tars", type=int, default=1000, help="small tars; 0: no tars (default: %(default)s)"
+    )
     parser.add_argument(
         "--utterances",
         type=int,
@@ -108,9 +131,25 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--seconds",
         type=float,
-        nargs="+",
+        nargs="*",
         default=[10.0, 100.0, 1800.0],
         help="seconds of a recording of the large tar, one tar each (default: 10 100 1800)",
+    )
+    parser.add_argument(
+        "--files", type=int, default=1000, help="audio files of a format (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--formats",
+        nargs="*",
+        choices=FORMATS,
+        default=["wav", "flac"],
+        help="formats of audio files, a list each (default: wav flac)",
+    )
+    parser.add_argument(
+        "--file_seconds",
+        type=float,
+        default=15.0,
+        help="seconds of an audio file (default: %(default)s)",
     )
     parser.add_argument(
         "--latency",
@@ -148,46 +187,68 @@ def served(folder: Path, args: argparse.Namespace, log: Path) -> Iterator[str]:
         server.join()
 
 
-def write_tars(folder: Path, args: argparse.Namespace) -> dict[str, str]:
+def write_all(folder: Path, args: argparse.Namespace) -> dict[str, list[str]]:
+    """Write the files of all lists; returns their names, tars as a line of a list has them."""
+    lists = write_tars(folder, args) if args.tars else {}
+    for suffix in args.formats:
+        lists[f"files_{suffix}"] = write_files(folder, suffix, args.files, args.file_seconds)
+    return lists
+
+
+def write_list(path: Path, url: str, names: list[str]) -> DataType:
+    """Write the list of files on a server; returns its type."""
+    if names[0].endswith(".tar"):
+        path.write_text("".join(f"{url}/{name}\n" for name in names))
+        return "shard"
+
+    lines = (RawLine(name, f"{url}/{name}", "a text of some words").to_json() for name in names)
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return "raw"
+
+
+def write_tars(folder: Path, args: argparse.Namespace) -> dict[str, list[str]]:
     """Write the tars of both kinds; returns their names as a line of a list has them."""
     first = folder / "small_0.tar"
     write_tar(first, args.utterances, WAV_HEADER + 2 * 2 * RATE)
     for number in range(1, args.tars):
         (folder / f"small_{number}.tar").hardlink_to(first)
 
-    lists = {"small": f"small_{{0..{args.tars - 1}}}.tar"}
+    lists = {"small": [f"small_{{0..{args.tars - 1}}}.tar"]}
     for seconds in args.seconds:
         sample_bytes = WAV_HEADER + int(2 * RATE * seconds)
         count = max(1, parse_bytes(args.large) // sample_bytes)
-        lists[f"large_{seconds:g}"] = f"large_{seconds:g}.tar"
+        lists[f"large_{seconds:g}"] = [f"large_{seconds:g}.tar"]
         write_tar(folder / f"large_{seconds:g}.tar", count, sample_bytes)
 
     return lists
 
 
 def main() -> None:
-    """Index lists of many small tars and of one large tar."""
+    """Index lists of many small tars, of one large tar and of many audio files."""
     args = parse_arguments()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ["WENET_UIO_CACHE"] = str(folder / "cache")
-        (folder / "tars").mkdir()
-        lists = write_tars(folder / "tars", args)
+        (folder / "store").mkdir()
+        lists = write_all(folder / "store", args)
         results: dict[str, list[dict[str, float]]] = {kind: [] for kind in lists}
 
-        with served(folder / "tars", args, folder / "requests") as url:
+        with served(folder / "store", args, folder / "requests") as url:
             for repeat in range(args.repeats):
-                for kind, tars in lists.items():
+                for kind, names in lists.items():
                     shutil.rmtree(folder / "cache", ignore_errors=True)
                     data_list = folder / f"{kind}_{repeat}.list"
-                    data_list.write_text(f"{url}/{tars}\n")
-                    results[kind].append(measure(data_list, folder / "requests"))
+                    data_type = write_list(data_list, url, names)
+                    results[kind].append(measure(data_list, data_type, folder / "requests"))
 
     figures = {
         kind: {name: round(median(result[name] for result in rounds), 3) for name in rounds[0]}
         for kind, rounds in results.items()
     }
-    print(f"{args.tars} small tars; tars of {args.large}B; {1000 * args.latency:.0f} ms a request")
+    print(
+        f"{args.tars} small tars; tars of {args.large}B; {args.files} files of "
+        f"{args.file_seconds:g} s; {1000 * args.latency:.0f} ms a request"
+    )
     print(f"{'':<12}{'seconds':>10}{'CPU, s':>10}{'requests':>10}{'MB':>10}")
     for kind, row in figures.items():
         print(
