@@ -180,6 +180,10 @@ HOSTILE = {
     "sphere with shorten": (sphere("pcm,embedded-shorten-v2.00"), "sph2pipe -f wav"),
     "m4a cut short": (b"\0\0\0\x20ftypM4A \0\0\0\0M4A mp42isom\0\0\0\0" + b"\0" * 100, "mov: "),
     "webm cut short": (b"\x1a\x45\xdf\xa3" + b"\0" * 100, "matroska: "),
+    "wav of an unknown codec": (
+        encoded(TONE)[:20] + b"\x34\x12" + encoded(TONE)[22:],
+        "Malformed 'fmt ' chunk",
+    ),
     "nothing": (b"", "empty: 0 bytes"),
     "a text": (b"no audio at all", "no known format"),
     "noise": (np.random.default_rng(0).bytes(20000), "no known format"),

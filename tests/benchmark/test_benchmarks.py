@@ -246,15 +246,19 @@ def test_make_shards_compares_packing_with_plain_tar():
     assert min(report["ratio_to_tar"].values()) > 0
 
 
-def test_index_remote_fetches_less_than_the_tars_of_long_recordings():
+def test_index_remote_fetches_less_than_the_tars_and_files_of_long_recordings():
     size = ("--tars", 3, "--large", "3M", "--seconds", 30, "--latency", 0.01, "--repeats", 1)
+    size += ("--files", 3, "--formats", "wav", "ogg", "--file_seconds", 30)
     done = benchmark("index_remote.py", *size, "--json")
     assert done.returncode == 0, done.stderr
     results = json.loads(done.stdout.splitlines()[-1])["results"]
-    small, large = results
-    assert (small["list"], large["list"]) == ("small", "large_30")
+    names = ["small", "large_30", "files_wav", "files_ogg"]
+    assert [row["list"] for row in results] == names
+    small, large, wav, ogg = results
     assert small["requests"] == 12
+    assert wav["requests"] == ogg["requests"] == 6
     assert 0 < large["mb"] < 1
+    assert 0 < wav["mb"] < 0.1 < ogg["mb"]
 
 
 @pytest.mark.skipif(find_spec("sherpa_onnx") is None, reason="sherpa-onnx is not installed")

@@ -29,6 +29,7 @@ from tests.support.audio.encoded import (
     source,
     version,
 )
+from tests.support.audio.every_format import DAMAGE
 from tests.support.data.parquet import write_table
 from wenet_uio.api.inputs import Input
 from wenet_uio.audio.decoders import AudioError
@@ -50,28 +51,10 @@ pytestmark = pytest.mark.skipif(not HAS_FFMPEG, reason="needs ffmpeg")
 PAGE = Path(__file__).parents[2] / "docs/concepts/nothing-silent.md"
 SECONDS = 3.0
 KEY = "recording-of-the-cell"
-ID3 = b"ID3\x03\0\0\0\0\0\x0a" + bytes(10)
 NO_CHECKSUM = ("mp3", "aac", "ac3", "wma", "m4a", "webm", "ts", "flv", "avi", "wav", "w64", "tta")
 """Formats in which a flipped bit of the payload may be another sound that nobody can tell."""
 
 
-def flipped(data: bytes, place: float) -> bytes:
-    changed = bytearray(data)
-    changed[int(place * (len(data) - 1))] ^= 0x10
-    return bytes(changed)
-
-
-DAMAGE: dict[str, Callable[[bytes], bytes]] = {
-    "whole": lambda data: data,
-    "joined": lambda data: data + data,
-    "id3": lambda data: ID3 + data,
-    "cut": lambda data: data[: len(data) * 6 // 10],
-    "header": lambda data: flipped(data, 0.001),
-    "payload": lambda data: flipped(data, 0.5),
-    "tail": lambda data: flipped(data, 0.9999),
-    "zeros": lambda data: data[: len(data) // 2] + bytes(64) + data[len(data) // 2 + 64 :],
-    "empty": lambda data: b"",
-}
 Door = Callable[[bytes, str, Path], np.ndarray]
 """`door(data, name, folder)` returns the samples at their own rate, or raises what names them."""
 

@@ -389,9 +389,13 @@ class AvDecoder:
         if not self._container.streams.audio:
             raise AudioError(f"{container}: no audio in it")
 
+        codec_context = self._container.streams.audio[0].codec_context
+        if codec_context is None:
+            raise AudioError(f"{container}: FFmpeg does not know its codec")
+
         # FFmpeg's own threads must not be: a forked worker that frees a decoder of its parent would
         # wait for them forever. Loaders decode in many processes anyway.
-        self._container.streams.audio[0].codec_context.thread_count = 1
+        codec_context.thread_count = 1
 
         # Sample rate and channels are those of decoded samples: headers of AAC may state others.
         self._frames = self._decoded()

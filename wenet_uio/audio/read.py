@@ -77,7 +77,9 @@ MOST_CHANNELS = 1024
 """The limit of libsndfile."""
 WHOLE = Place("")
 """The place of bytes in memory: all of them."""
-COUNTED = (".m4a", ".mp4", ".aac", ".webm", ".mka", ".mkv", ".wma", ".mp3", ".ogg", ".opus", ".ts")
+READ_WHOLE = (".m4a", ".mp4", ".aac", ".webm", ".mka", ".mkv", ".wma", ".ogg", ".opus", ".ts")
+"""Suffixes of formats in which all of a file tells its length."""
+COUNTED = (*READ_WHOLE, ".mp3")
 """Suffixes of formats whose samples may have to be counted, which takes as long as decoding. A long
 recording is asked for once for each of its segments, so its length is remembered."""
 MOST_COUNTED = 1024

@@ -14,15 +14,14 @@ import numpy as np
 import pytest
 import soundfile
 
-from tests.support.audio.arrays import npy
-from tests.support.audio.encoded import OPTIONS, encoded
+from tests.support.audio.every_format import samples_of_every_format
 from tests.support.data.hostile_tars import END, TARS, member, pax, sample
 from tests.support.data.tars import wav, write_tar
 from tests.support.storage.servers import FaultyServer, serving, serving_s3
 from wenet_uio.audio.partial_file import PartialFile
 from wenet_uio.audio.read import audio_info
 from wenet_uio.crashes import careful
-from wenet_uio.dataset.corpus import range_scan, remote_index
+from wenet_uio.dataset.corpus import range_scan
 from wenet_uio.dataset.corpus.indexing import build_index
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.range_scan import scan_by_range
@@ -43,7 +42,7 @@ LONG = 400_000
 def storage(tmp_path, monkeypatch):
     monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("WENET_UIO_DEADLINE", "60")
-    monkeypatch.setattr(remote_index, "_without_ranges", set())
+    monkeypatch.setattr(ranged_object, "_without_ranges", set())
     warn_once.cache_clear()
 
 
@@ -91,51 +90,6 @@ def test_a_tar_that_is_cut_anywhere_has_the_same_index(tmp_path):
     with serving(tmp_path) as server:
         for cut in cuts:
             assert_same_index(tmp_path, server.url, f"{cut}.tar")
-
-
-def samples_of_every_format() -> dict[str, bytes]:
-    """Audio by the suffix of its member; of each format also a file that is cut short."""
-    random = np.random.default_rng(3)
-    noise = random.normal(0, 0.1, 24_000)
-    found: dict[str, bytes] = {}
-    for kind, subtype in [
-        ("WAV", "PCM_16"),
-        ("WAV", "PCM_24"),
-        ("WAV", "FLOAT"),
-        ("WAV", "ULAW"),
-        ("WAVEX", "PCM_16"),
-        ("RF64", "PCM_16"),
-        ("W64", "PCM_16"),
-        ("AIFF", "PCM_16"),
-        ("AU", "PCM_16"),
-        ("CAF", "PCM_16"),
-        ("NIST", "PCM_16"),
-        ("FLAC", "PCM_16"),
-        ("OGG", "VORBIS"),
-        ("OGG", "OPUS"),
-        ("MP3", "MPEG_LAYER_III"),
-    ]:
-        buffer = io.BytesIO()
-        soundfile.write(buffer, noise, 16_000, format=kind, subtype=subtype)
-        suffix = {"WAVEX": "wav", "RF64": "wav", "NIST": "sph"}.get(kind, kind.lower())
-        found[f"{kind}_{subtype}.{suffix}".lower()] = buffer.getvalue()
-
-    for name in OPTIONS:
-        data = encoded(name, 1.5)
-        if data is not None:
-            found[f"ffmpeg_{name.replace('.', '_')}.m4a"] = data
-
-    found["features.npy"] = npy(random.normal(0, 1, (50, 80)).astype(np.float32))
-    found["waveform.npy"] = npy(random.normal(0, 0.1, 8000).astype(np.float32))
-    tagged = b"ID3\4\0\0\0\0\2\0" + bytes(256)
-    found["tagged.mp3"] = tagged + found["mp3_mpeg_layer_iii.mp3"]
-    found["tagged.flac"] = tagged + found["flac_pcm_16.flac"]
-    found["joined.flac"] = 2 * found["flac_pcm_16.flac"]
-    found["joined.ogg"] = 2 * found["ogg_vorbis.ogg"]
-    found["joined.mp3"] = 2 * found["mp3_mpeg_layer_iii.mp3"]
-    found["empty.wav"] = b""
-    cut = {f"cut_{name}": data[: len(data) * 2 // 3] for name, data in found.items()}
-    return found | cut | {f"stub_{name}": data[:50] for name, data in found.items()}
 
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
@@ -291,11 +245,11 @@ def test_a_server_without_ranges_is_named_once_and_its_tars_are_fetched(tmp_path
     for number in range(3):
         write_long(tmp_path / f"x{number}.tar", 5)
     with serving(tmp_path) as server:
-        server.with_ranges = False
+        server.ranges_are = "ignored"
         (tmp_path / "x.list").write_text(f"{server.url}/x{{0..2}}.tar\n")
         build_index(str(tmp_path / "x.list"), "shard")
         assert [record.getMessage() for record in caplog.records] == [
-            f"{server.url} sends no byte ranges; its tars are fetched whole to be indexed"
+            f"{server.url} sends no byte ranges; its objects are fetched whole to be indexed"
         ]
         with pytest.raises(NoRangesError):
             url = f"{server.url}/x0.tar"

@@ -105,7 +105,7 @@ def test_indexing_survives_temporary_faults(tmp_path, store, local, cache_folder
 
 def test_a_server_without_byte_ranges_can_be_read(tmp_path, store, local):
     with serving(store, fault=lambda path, number: "short" if number == 1 else None) as server:
-        server.with_ranges = False
+        server.ranges_are = "ignored"
         assert_same_batches(batches_of(shard_list(tmp_path, server)), batches_of_local(local))
 
 

@@ -13,6 +13,7 @@ from functools import lru_cache
 from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Literal
 from urllib.parse import unquote
 
 from tests.support.serve.running_server import running
@@ -33,7 +34,9 @@ class FaultyServer(ThreadingHTTPServer):
     ) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
         self.folder, self.fault, self.latency = folder, fault, latency
-        self.with_ranges = self.with_head = True
+        self.with_head = True
+        self.ranges_are: Literal["sent", "ignored", "refused", "other"] = "sent"
+        """`other`: the server sends the whole object as if it were a range."""
         self.requests: Counter[str] = Counter()
         self.ranges: list[tuple[str, int]] = []
         """Path and first byte of each answered GET."""
@@ -114,8 +117,11 @@ class _Handler(BaseHTTPRequestHandler):
         size = status.st_size
         tag = f'"{md5_of(path, size, status.st_mtime_ns)}"'
         first, last = 0, size
-        wanted = self.headers.get("Range") if server.with_ranges else None
-        if wanted:
+        wanted = self.headers.get("Range") if server.ranges_are != "ignored" else None
+        if wanted and server.ranges_are == "refused":
+            self.send_error(416)
+            return
+        if wanted and server.ranges_are == "sent":
             start, _, end = wanted.removeprefix("bytes=").partition("-")
             first, last = int(start), min(size, int(end) + 1) if end else size
         with path.open("rb") as file:

@@ -46,12 +46,11 @@ from wenet_uio.dataset.formats.nemo_tarred import entries_without_tar
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.kept_files import places_of
+from wenet_uio.dataset.storage.ranged_object import REQUESTS
 from wenet_uio.executor import Executor
 from wenet_uio.messages import hides_bar
 
 log = logging.getLogger(__name__)
-REMOTE_REQUESTS = 64
-"""Requests to stores at the same time, while remote shards are indexed."""
 THREADS = Executor(min(16, 2 * (os.cpu_count() or 1)), "threads")
 """Default executor that reads the headers of audio files."""
 
@@ -194,10 +193,10 @@ def index_shards(
     """Yield the index of each shard, as `index_shard` does for one; several are made at a time.
 
     Args:
-        is_remote: whether any of the shards is in a remote store. Fewer shards than REMOTE_REQUESTS
+        is_remote: whether any of the shards is in a remote store. Fewer shards than REQUESTS
             are then read by several requests each.
     """
-    workers = REMOTE_REQUESTS if is_remote else min(8, os.cpu_count() or 1)
+    workers = REQUESTS if is_remote else min(8, os.cpu_count() or 1)
     requests = max(1, workers // max(1, len(shards)))
     with ThreadPoolExecutor(workers) as pool:
         yield from pool.map(

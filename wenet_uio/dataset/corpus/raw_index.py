@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import itertools
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from wenet_uio.audio.decoders import FRAME_RATE, MOST_SAMPLES, AudioError
+from wenet_uio.audio.decoders import FRAME_RATE, MOST_SAMPLES, AudioError, AudioInfo
 from wenet_uio.audio.features import place_of
 from wenet_uio.audio.read import SAMPLE_RATES, audio_info
 from wenet_uio.dataset.corpus.columns import GrowingColumns
@@ -27,12 +28,14 @@ from wenet_uio.dataset.corpus.index import (
     rows_of,
     shard_table,
 )
+from wenet_uio.dataset.corpus.remote_audio import stored_info, stored_infos
 from wenet_uio.dataset.formats.data_list import RawLine, locate, parse_raw_line, reason_to_skip
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import Audio, distinct_keys
 from wenet_uio.dataset.formats.list_file import DataList
 from wenet_uio.dataset.formats.sample_layout import Layout
 from wenet_uio.dataset.storage import objects
+from wenet_uio.dataset.storage.ranged_object import REQUESTS
 from wenet_uio.dataset.storage.settings import SettingError
 from wenet_uio.dataset.storage.transfer import version_of
 from wenet_uio.executor import Executor
@@ -59,7 +62,12 @@ NumberedLine = tuple[int, tuple[int, bytes]]
 
 
 def entry_of(
-    line: RawLine, data_list: str | Path, offset: int, size: int, nominal_rate: int = NOMINAL_RATE
+    line: RawLine,
+    data_list: str | Path,
+    offset: int,
+    size: int,
+    nominal_rate: int = NOMINAL_RATE,
+    info_in_store: Callable[[str], AudioInfo] = stored_info,
 ) -> Entry:
     """Return the index entry of a line; reads the header of its audio unless the line states a
     duration.
@@ -68,6 +76,7 @@ def entry_of(
         offset: byte of the list at which the line starts.
         size: bytes of the line.
         nominal_rate: Hz, for a line that states a duration and no sampling_rate.
+        info_in_store: `stored_info`, for audio that is packed or in a store.
 
     Raises:
         AudioError: the audio cannot be read or is cut short, or the segment is empty.
@@ -83,7 +92,7 @@ def entry_of(
                 f"duration: {duration} s are more than {MOST_SAMPLES} samples; split the audio"
             )
     else:
-        info = audio_info(_header_source(locate(line.wav, data_list)))
+        info = _info_of(locate(line.wav, data_list), info_in_store)
         rate, count = info.sample_rate, info.samples_between(line.start, line.end)
 
     if count <= 0:
@@ -132,7 +141,7 @@ def nominal_rate_of(data_list: str, first_lines: Sequence[bytes], layout: Layout
         try:
             if objects.is_remote(path):
                 _check_answer(path)
-            return audio_info(_header_source(path)).sample_rate
+            return _info_of(path, stored_info).sample_rate
         except AudioError:  # the list may be indexed where its audio is not
             if not objects.is_plain(path):
                 break  # each attempt may wait for a store
@@ -151,15 +160,14 @@ def _check_answer(uri: str) -> None:
         raise AudioError(str(error)) from None
 
 
-def _header_source(path: str) -> str | bytes:
-    """Return what the header of audio is read from: a local path, or the bytes of a remote or
-    packed file.
+def _info_of(path: str, info_in_store: Callable[[str], AudioInfo]) -> AudioInfo:
+    """Return the length and format of audio at a local path or in a store.
 
     Raises:
-        AudioError: the file cannot be read.
+        AudioError: the audio cannot be read.
     """
     if objects.is_plain(path):
-        return path
+        return audio_info(path)
 
     if place_of(path).offset is not None:
         raise AudioError(
@@ -167,7 +175,7 @@ def _header_source(path: str) -> str | bytes:
         )
 
     try:
-        return objects.read_bytes(path)
+        return info_in_store(path)
     except SettingError:  # the index would remember every utterance as bad
         raise
     except (OSError, ValueError) as error:  # ValueError: no such transport, or not a URI
@@ -194,9 +202,12 @@ def raw_columns(
 
     Every `per_run` lines count as one shard; a run without a usable line is left out. Lines are
     read and columns are written as indexing goes on: memory holds neither the list nor the index.
+
+    Threads ask stores for REQUESTS files at a time; each process or job of Ray for one.
     """
-    jobs, size = _jobs(data_list, layout), data_list.file.size
-    answers = executor.map(_index_lines, jobs, "index", size, _bytes_of, unit="B")
+    requests = ThreadPoolExecutor(REQUESTS)
+    jobs = _jobs(data_list, layout, requests if executor.kind == "threads" else None)
+    answers = executor.map(_index_lines, jobs, "index", data_list.file.size, _bytes_of, unit="B")
     is_remote = False
 
     def outcomes() -> Iterator[Entry | Problem]:
@@ -205,7 +216,11 @@ def raw_columns(
             is_remote |= answer.has_remote_audio
             yield from answer.outcomes
 
-    rows, bad, used = _gather(outcomes(), per_run)
+    try:
+        rows, bad, used = _gather(outcomes(), per_run)
+    finally:
+        requests.shutdown(cancel_futures=True)
+
     if _are_keys_repeated(rows, bad):
         rows = _with_distinct_keys(rows, data_list, layout)
 
@@ -278,13 +293,15 @@ def _with_distinct_keys(rows: Rows, data_list: DataList, layout: Layout) -> Rows
     return rows.with_keys([key_at[offset] for offset in rows.audio_offset.tolist()])
 
 
-def _jobs(data_list: DataList, layout: Layout) -> Iterator[_Job]:
+def _jobs(
+    data_list: DataList, layout: Layout, requests: ThreadPoolExecutor | None
+) -> Iterator[_Job]:
     """Yield the lines of a list that are not blank, LINES_PER_JOB at a time."""
     rate = nominal_rate_of(data_list.path, data_list.head[:RATE_LINES], layout)
     numbered = enumerate(data_list.lines(), 1)
     filled = (line for line in numbered if line[1][1].strip(BLANK))
     while lines := list(itertools.islice(filled, LINES_PER_JOB)):
-        yield _Job(data_list.path, layout, rate, lines)
+        yield _Job(data_list.path, layout, rate, lines, requests)
 
 
 class _Job(NamedTuple):
@@ -294,6 +311,8 @@ class _Job(NamedTuple):
     layout: Layout
     nominal_rate: int
     lines: Sequence[NumberedLine]
+    requests: ThreadPoolExecutor | None
+    """Reads from stores; None: the worker reads one file at a time."""
 
 
 def _bytes_of(job: _Job) -> int:
@@ -313,21 +332,45 @@ def _index_lines(job: _Job) -> _Answer:
     """Index the lines of a job."""
     has_remote_audio = False
 
-    def index_line(number: int, offset: int, text: bytes) -> Entry | Problem:
+    def parsed(number: int, text: bytes) -> RawLine | Problem:
         nonlocal has_remote_audio
         key = f"{job.data_list}:{number}"
         try:
             line = parse_raw_line(text, job.layout.text_field)
             key = line.key
-            has_remote_audio |= b"://" in text and objects.is_remote(line.wav)
-
+            has_remote_audio |= objects.is_remote(line.wav)
             skip = reason_to_skip(line.extra)
-            if skip:
-                return key, skip
-
-            return entry_of(line, job.data_list, offset, len(text), job.nominal_rate)
-        except (ListError, AudioError) as error:
+        except ListError as error:
             return key, str(error)
+        return (key, skip) if skip else line
 
-    outcomes = [index_line(number, offset, text) for number, (offset, text) in job.lines]
+    lines = [parsed(number, text) for number, (_, text) in job.lines]
+    info_in_store = stored_info
+    if job.requests is not None:
+        info_in_store = stored_infos(_asked_of_stores(lines), job.requests)
+
+    def outcome(line: RawLine | Problem, offset: int, size: int) -> Entry | Problem:
+        if not isinstance(line, RawLine):
+            return line
+        try:
+            return entry_of(line, job.data_list, offset, size, job.nominal_rate, info_in_store)
+        except (ListError, AudioError) as error:
+            return line.key, str(error)
+
+    outcomes = [
+        outcome(line, offset, len(text))
+        for line, (_, (offset, text)) in zip(lines, job.lines, strict=True)
+    ]
     return _Answer(outcomes, has_remote_audio)
+
+
+def _asked_of_stores(lines: Sequence[RawLine | Problem]) -> list[str]:
+    """Return the files in stores that tell the lengths of these lines."""
+    return [
+        line.wav
+        for line in lines
+        if isinstance(line, RawLine)
+        and line.extra.get("duration") is None
+        and objects.is_remote(line.wav)
+        and place_of(line.wav).offset is None
+    ]

@@ -31,14 +31,11 @@ from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.sample_layout import Layout
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.kept_files import places_of
-from wenet_uio.dataset.storage.versions import NoRangesError, Version
-from wenet_uio.messages import warn_once
-from wenet_uio.uris import server_of
+from wenet_uio.dataset.storage.ranged_object import by_range
+from wenet_uio.dataset.storage.versions import Version
 
 SMALL = 1 << 20
 """Bytes; a tar of up to this size is fetched as a whole."""
-_without_ranges: set[str] = set()
-"""Servers that send whole objects only, or ranges at a high price."""
 
 
 def kept_index(files: ShardFiles, layout: Layout, folder: Path) -> tuple[Rows, Version]:
@@ -145,16 +142,7 @@ def _scanned_by_range(
         with copy:
             return scan_shard(files, layout, copy.name)
 
-    server = server_of(files.tar)
-    if server in _without_ranges:
-        return None
-
-    try:
-        return scan_by_range(files, layout, version, requests)
-    except NoRangesError as error:
-        _without_ranges.add(server)
-        warn_once(f"{error}; its tars are fetched whole to be indexed")
-        return None
+    return by_range(files.tar, lambda: scan_by_range(files, layout, version, requests))
 
 
 def _scanned(files: ShardFiles, layout: Layout, version: Version) -> Indexed:

@@ -42,6 +42,8 @@ COMPRESSED = frozenset(("gzip", "x-gzip", "deflate", "br", "zstd", "compress", "
 """Content encodings whose bytes are not those of the object."""
 PACKED_NAME = re.compile(r"\.t?gz(\?|$)")
 """Some servers name the encoding of these objects, and send the object itself."""
+NOT_SATISFIABLE = 416
+"""HTTP status for a range that is outside of the object."""
 RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/")
 
 
@@ -53,7 +55,7 @@ def find_version(uri: str) -> Version:
 
     # A signed URL may allow GET only.
     with closing(_request("GET", uri, {"Range": "bytes=0-0"})) as response:
-        if response.status_code != 416:  # the object is empty, so that the range is not satisfiable
+        if response.status_code != NOT_SATISFIABLE:  # the object is empty
             _raise_for_status(response, uri)
         return _version_from(response)
 
@@ -65,14 +67,16 @@ def read_chunks(
     is_range = start > 0 or (end is not None and end != version.size)
     headers = {"Range": f"bytes={start}-{'' if end is None else end - 1}"} if is_range else {}
     with closing(_request("GET", uri, headers)) as response:
-        _raise_for_status(response, uri)
+        needs_range = one_of_many and is_range
+        if not (needs_range and response.status_code == NOT_SATISFIABLE):
+            _raise_for_status(response, uri)
         check_version(_version_from(response), version, uri)
+        if needs_range:
+            _require_range(response, uri, start, end)
         skip = start  # a server without ranges sends the whole object
         if response.status_code == 206:
             _check_range(response, start, end)
             skip = 0
-        elif one_of_many and is_range:
-            raise NoRangesError(f"{server_of(uri)} sends no byte ranges")
 
         yield from _within(response, skip, None if end is None else end - start)
 
@@ -163,7 +167,7 @@ def _version_from(response: requests.Response) -> Version:
     headers = response.headers
     # In an answer to a range, Content-Length is that of the range.
     size_in_range = headers.get("Content-Range", "").rpartition("/")[2]
-    is_of_range = response.status_code in (206, 416)
+    is_of_range = response.status_code in (206, NOT_SATISFIABLE)
     size = size_in_range if is_of_range else headers.get("Content-Length", "")
     md5 = ""
     if response.status_code == 200 and "Content-MD5" in headers:
@@ -218,6 +222,17 @@ def _refuse_compressed(response: requests.Response, uri: str) -> None:
             f"{shown(uri)}: the server sends it with Content-Encoding {', '.join(sorted(compressed))}; "
             "switch the compression off for this object"
         )
+
+
+def _require_range(response: requests.Response, uri: str, start: int, end: int | None) -> None:
+    """Raise NoRangesError if a server refuses a range, or sends the whole object or another range."""
+    if response.status_code != 206:
+        raise NoRangesError(f"{server_of(uri)} sends no byte ranges")
+
+    try:
+        _check_range(response, start, end)
+    except ConnectionError:
+        raise NoRangesError(f"{server_of(uri)} sends other byte ranges than asked for") from None
 
 
 def _check_range(response: requests.Response, start: int, end: int | None) -> None:

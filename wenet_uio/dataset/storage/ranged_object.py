@@ -9,12 +9,20 @@ before. A farther place is asked for anew, with a little of what follows.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from typing import TypeVar
 
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.transfer import version_of
 from wenet_uio.dataset.storage.transports import transport
-from wenet_uio.dataset.storage.versions import Version, check_version
+from wenet_uio.dataset.storage.versions import NoRangesError, Version, check_version
+from wenet_uio.messages import warn_once
+from wenet_uio.uris import server_of
 
+Result = TypeVar("Result")
+
+REQUESTS = 64
+"""Requests to stores at the same time, while objects are indexed."""
 NEAR = 1 << 17
 """Bytes that are read through rather than asked for anew: as many come in the time of a request
 (30 to 50 ms) at 3 to 4 MB/s."""
@@ -25,6 +33,27 @@ KEPT_BYTES = 1 << 14
 """Longer slices are not kept."""
 SEARCHED, BEHIND = 1 << 16, 1 << 10
 """Bytes that are searched at a time, and bytes before them that are fetched too."""
+_without_ranges: set[str] = set()
+"""Servers that send whole objects only, or ranges at a high price."""
+
+
+def by_range(uri: str, read: Callable[[], Result]) -> Result | None:
+    """Call a function that reads an object by byte ranges; None if its server sends none, which a
+    line of the log says once.
+
+    Raises:
+        the errors of `read`, without NoRangesError.
+    """
+    server = server_of(uri)
+    if server in _without_ranges:
+        return None
+
+    try:
+        return read()
+    except NoRangesError as error:
+        _without_ranges.add(server)
+        warn_once(f"{error}; its objects are fetched whole to be indexed")
+        return None
 
 
 class _Window(threading.local):
