@@ -41,8 +41,17 @@ server.sendmsg(
     [len(request).to_bytes(4, "little")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)]
 )
 server.sendall(request)
+
+
+def forward(received, _):
+    try:
+        server.send(bytes([received]))
+    except ConnectionError:
+        return  # the command has ended; its status lies in the socket
+
+
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
-    signal.signal(number, lambda received, _: server.send(bytes([received])))
+    signal.signal(number, forward)
 answer = server.recv(4)
 if not answer:
     sys.exit(f"error: the server of commands has ended; {folder}/log may say why")
