@@ -3,7 +3,7 @@
 # PYTHONPATH, and prepares the Python environment.
 
 if [ -z "${BASH_VERSION:-}" ]; then
-  echo "error: path.sh needs bash; start bash, then source it again" >&2
+  echo "error: run it with bash: bash run.sh; or start bash, then source path.sh again" >&2
   return 1
 fi
 if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 404)); then

@@ -15,6 +15,7 @@
 #   log MESSAGE              prints a time and a message to stderr
 #   die MESSAGE              prints an error and exits with status 1
 
+set -o pipefail # not in run.sh: its first lines must run in any shell, for path.sh to say that it needs bash
 RECIPE_CALLER=${OLDPWD:-$PWD} # recipes change to their own folder before they source this file
 RECIPE_SCRIPT=$0
 [[ -e $RECIPE_SCRIPT ]] || RECIPE_SCRIPT=$(basename "$0")

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import signal
 import sys
-from difflib import get_close_matches
 from importlib import import_module
 
 from wenet_uio import __version__
 from wenet_uio.cli import run
 from wenet_uio.commands import COMMANDS, FIRST_WORDS, GROUPS
+from wenet_uio.nearest import nearest_name
 
 
 def main() -> None:
@@ -56,10 +56,8 @@ def hint_for(wrong: str) -> str:
     """Return the nearest sub-command; names of modules, such as make_shard_list, are names too."""
     modules = {command.module.rpartition(".")[2]: name for name, command in COMMANDS.items()}
     names = dict(zip(COMMANDS, COMMANDS, strict=True)) | modules
-    nearest = get_close_matches(wrong.removesuffix(".py"), names, 1)
-    return (
-        f"did you mean {names[nearest[0]]}?" if nearest else "wenet-uio --help lists the commands"
-    )
+    nearest = nearest_name(wrong.removesuffix(".py"), names)
+    return f"did you mean {names[nearest]}?" if nearest else "wenet-uio --help lists the commands"
 
 
 def usage() -> str:

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import random
 import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -64,6 +65,14 @@ class TestRecipe:
     def test_a_stage_beyond_the_last_does_nothing_and_exits_zero(self, recipe, tmp_path):
         result = call("bash", recipe / "run.sh", "--stage", "99", cwd=tmp_path)
         assert (result.returncode, result.stdout) == (0, ""), result.stderr
+
+    @pytest.mark.skipif(shutil.which("dash") is None, reason="dash is not installed")
+    def test_another_shell_than_bash_is_one_clear_line(self, recipe, tmp_path):
+        result = call("dash", recipe / "run.sh", "--help", cwd=tmp_path)
+        assert (result.returncode, result.stdout) == (1, "")
+        assert result.stderr == (
+            "error: run it with bash: bash run.sh; or start bash, then source path.sh again\n"
+        )
 
     def test_an_unknown_option_is_one_clear_line(self, recipe, tmp_path):
         result = call("bash", recipe / "run.sh", "--stgae", "3", cwd=tmp_path)

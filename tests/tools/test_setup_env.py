@@ -289,7 +289,10 @@ def test_another_shell_than_bash_is_refused_in_one_line(shell):
         [shell, "-c", ". ./path.sh || exit 3"], cwd=ROOT, capture_output=True, text=True
     )
     assert (done.returncode, done.stdout) in ((3, ""), (1, ""))  # dash ends at once
-    assert done.stderr == "error: path.sh needs bash; start bash, then source it again\n"
+    assert (
+        done.stderr
+        == "error: run it with bash: bash run.sh; or start bash, then source path.sh again\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ reported at once.
 
 from __future__ import annotations
 
-import difflib
 import re
 import reprlib
 from types import UnionType
@@ -12,6 +11,8 @@ from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
+
+from wenet_uio.nearest import nearest_name
 
 TYPE_NAME = re.compile(
     r"(int|float|str|bool|none|dict|tuple|list|set|nullable|literal|function-\w+|constrained-\w+"
@@ -148,8 +149,8 @@ def _describe(section: type[Section], problem: ErrorDetails) -> str:
         message += f", found {reprlib.repr(problem['input'])}"
     if problem["type"] == "literal_error":
         values = re.findall("'([^']*)'", problem["msg"])
-        nearest = difflib.get_close_matches(str(problem["input"]), values, n=1)
-        message += f"; did you mean {nearest[0]!r}?" if nearest else ""
+        nearest = nearest_name(str(problem["input"]), values)
+        message += f"; did you mean {nearest!r}?" if nearest else ""
 
     return f"{path}: {message}" if path else message
 
@@ -167,8 +168,8 @@ def _hint(key: str, sections: list[type[Section]]) -> str:
     if owners:
         return f"it belongs to {' or '.join(owners)}"
 
-    nearest = difflib.get_close_matches(key, fields, n=1, cutoff=0.5)
-    return f"did you mean {nearest[0]!r}?" if nearest else "known: " + ", ".join(sorted(fields))
+    nearest = nearest_name(key, fields)
+    return f"did you mean {nearest!r}?" if nearest else "known: " + ", ".join(sorted(fields))
 
 
 def _sections_at(section: type[Section], loc: tuple[Any, ...]) -> list[type[Section]]:

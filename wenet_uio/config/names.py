@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection
+
+from wenet_uio.nearest import nearest_name
 
 
 def known_name(name: str, known: Collection[str]) -> str:
@@ -15,9 +16,7 @@ def known_name(name: str, known: Collection[str]) -> str:
     if name in known:
         return name
 
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    nearest = nearest_name(name, known)
     raise ValueError(
-        f"unknown; did you mean {nearest[0]!r}?"
-        if nearest
-        else f"unknown; known: {', '.join(known)}"
+        f"unknown; did you mean {nearest!r}?" if nearest else f"unknown; known: {', '.join(known)}"
     )

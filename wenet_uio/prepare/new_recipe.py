@@ -9,10 +9,11 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from pathlib import Path
 from shutil import copytree, ignore_patterns, rmtree
 from tempfile import mkdtemp
+
+from wenet_uio.nearest import nearest_name
 
 PACKAGE = Path(__file__).resolve().parents[1]
 FROM_CLONE = ". ../../../path.sh"
@@ -98,8 +99,8 @@ def copy_recipe(name: str, examples: Path) -> list[Path]:
     """
     recipes = public_recipes()
     if name not in recipes:
-        nearest = get_close_matches(name.lower(), recipes, 1)
-        known = f"did you mean {nearest[0]}?" if nearest else f"known: {', '.join(recipes)}"
+        nearest = nearest_name(name, recipes)
+        known = f"did you mean {nearest}?" if nearest else f"known: {', '.join(recipes)}"
         raise ValueError(f"{name}: no such recipe; {known}")
 
     scripts = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
@@ -11,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from wenet_uio.config import Config
+from wenet_uio.nearest import nearest_name
 from wenet_uio.train.muon import Muon, matrices_of
 from wenet_uio.train.scaled_adam import ScaledAdam
 
@@ -62,9 +62,9 @@ def parts_of(model: torch.nn.Module, modules: Sequence[str]) -> list[str]:
     known = {name for name, _ in (*model.named_modules(), *model.named_parameters())}
     for module in modules:
         if module not in known:
-            nearest = difflib.get_close_matches(module, sorted(known), n=1, cutoff=0.5)
+            nearest = nearest_name(module, sorted(known))
             children = ", ".join(name for name, _ in model.named_children())
-            hint = f"did you mean {nearest[0]!r}?" if nearest else f"it has {children}"
+            hint = f"did you mean {nearest!r}?" if nearest else f"it has {children}"
             raise ValueError(f"the model has no module {module!r}; {hint}")
 
     return [

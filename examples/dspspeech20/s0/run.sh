@@ -8,7 +8,7 @@
 # Stages: -1 check the corpus  0 data  1 cmvn  2 dict  3 lists  4 train  5 average, decode, score  6 export
 
 # shellcheck disable=SC2034 # with_options passes options to tools
-set -euo pipefail
+set -eu
 cd "$(dirname "$0")"
 . ../../../path.sh
 . recipe.sh

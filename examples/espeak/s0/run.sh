@@ -13,7 +13,7 @@
 # data/ holds one language at a time; data/corpus and exp/ hold both.
 
 # shellcheck disable=SC2034 # with_options passes options to tools
-set -euo pipefail
+set -eu
 cd "$(dirname "$0")"
 . ../../../path.sh
 . recipe.sh

@@ -4,12 +4,12 @@ of the others.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.references import MISSING, missing_in, unresolved_in
+from wenet_uio.nearest import nearest_name
 
 SORTED = "the plan sorts all utterances by length before it cuts batches"
 SHUFFLED = "the plan shuffles the whole corpus and needs no buffer"
@@ -217,6 +217,6 @@ def refuse_missing(section: Mapping[str, Any], where: str, prefix: str) -> None:
 
 def _hint(key: str, readable: set[str]) -> str:
     names = readable | set(NOT_NEEDED) | set(OFF)
-    near = difflib.get_close_matches(key, sorted(names), n=1, cutoff=0.6)
-    near_or_all = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(sorted(readable))
-    return f"unknown key; {near_or_all}"
+    nearest = nearest_name(key, sorted(names))
+    hint = f"did you mean {nearest!r}?" if nearest else "known: " + ", ".join(sorted(readable))
+    return f"unknown key; {hint}"

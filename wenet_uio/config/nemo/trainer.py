@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.train import ENDLESS
+from wenet_uio.nearest import nearest_name
 
 NO_CLIPPING = 1e9
 """`grad_clip` of a run without a bound on its gradients."""
@@ -137,8 +137,8 @@ def trainer_keys(trainer: Any, where: str) -> TrainerKeys:
 def _note(key: str, value: Any, where: str, notes: list[str]) -> None:
     """Note a key that has no equal; refuse one that is unknown or would change the run."""
     if key not in KNOWN:
-        near = difflib.get_close_matches(key, KNOWN, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else "remove it"
+        nearest = nearest_name(key, KNOWN)
+        hint = f"did you mean {nearest!r}?" if nearest else "remove it"
         raise ConfigError(f"{where}.{key}: unknown key; {hint}")
 
     if key in OFF and any(value is off or value == off for off in OFF[key]):
