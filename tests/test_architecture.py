@@ -19,7 +19,7 @@ from tests.support.import_graph import (
 
 ROOT = Path(__file__).resolve().parents[1]
 FLOORS = """
-wenet_uio public_face printable uris allocator files extras options messages failures cli crashes
+wenet_uio public_face printable uris allocator files extras options messages nearest failures cli crashes
 commands completion
 executor run_files pages
 config audio text scoring
