@@ -22,6 +22,15 @@ READMES = (
 )
 OVERVIEW = "overview.md"
 """Page of the README on top, because a page README.md would be the start page of a site."""
+MADE_FROM = {
+    "wenet_uio/commands.py": "reference/commands/index.md",
+    "wenet_uio/config/config.py": "reference/train_yaml/index.md",
+    "wenet_uio/config/source.py": "reference/train_yaml/data.md",
+    "wenet_uio/dataset/__init__.py": "reference/api/dataset.md",
+    "wenet_uio/__init__.py": "reference/api/recogniser.md",
+}
+"""{module: page that is made from it}. The repository does not have these pages: a link to the
+module leads to the page on the site."""
 LINK = re.compile(
     r"^ *```.*?^ *```$|^ {4}[^\n]*$"  # blocks of code
     r"|\[(?P<text>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<target>[^)\s]+)\)"  # the text may have an image
@@ -49,6 +58,8 @@ def page_of(path: str) -> str | None:
     """
     if path in ("README.md", "README.zh.md"):
         return OVERVIEW if path == "README.md" else "zh/index.md"
+    if path in MADE_FROM:
+        return MADE_FROM[path]
     if path.startswith("docs/"):
         page = path.removeprefix("docs/")
         if not Path(page).suffix:

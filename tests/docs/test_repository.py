@@ -19,6 +19,10 @@ from docs.generator.repository import (
 from tests.support.docs.blocks import DOCS
 
 ROOT = DOCS.parent
+WRITTEN = sorted(
+    {*readmes(), "README.zh.md"}
+    | {path.relative_to(ROOT).as_posix() for path in DOCS.rglob("*.md")}
+)
 ALL_PAGES = {path.relative_to(DOCS).as_posix() for path in DOCS.glob("**/*.md")} | pages().keys()
 
 
@@ -38,7 +42,7 @@ def test_every_readme_for_users_and_every_notebook_is_a_page_of_its_own():
 
 
 @pytest.mark.parametrize("page", sorted(ALL_PAGES))
-def test_links_of_the_site_lead_to_pages_and_links_of_the_repository_to_files(page):
+def test_links_of_the_site_lead_to_pages(page):
     source = file_of(page)
     written = (ROOT / source).is_file()
     text = (ROOT / source).read_text(encoding="utf-8") if written else pages()[page]
@@ -46,10 +50,27 @@ def test_links_of_the_site_lead_to_pages_and_links_of_the_repository_to_files(pa
     for target in targets(site_links(text, page)):
         path = posixpath.normpath(posixpath.join(posixpath.dirname(page), target.split("#")[0]))
         assert path in ALL_PAGES or (DOCS / path).is_file(), target
-    for target in targets(text) if written else ():
-        path = (ROOT / source).parent / target.split("#")[0]
-        page_there = page_of(path.resolve().relative_to(ROOT).as_posix())
-        assert path.exists() or page_there in pages(), target
+
+
+@pytest.mark.parametrize("path", WRITTEN)
+def test_every_link_of_a_readme_or_page_opens_in_a_clone(path):
+    file = ROOT / path
+    for target in targets(file.read_text(encoding="utf-8")):
+        linked = (file.parent / target.split("#")[0]).resolve()
+        assert linked.exists(), target
+        assert linked.suffix != ".md" or anchor_of(target) in (None, *anchors_in(linked)), target
+
+
+def anchor_of(target):
+    return target.partition("#")[2] or None
+
+
+def anchors_in(page):
+    """The anchors that GitHub gives to headings, and those that a page sets itself."""
+    text = page.read_text(encoding="utf-8")
+    titles = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
+    words = [re.sub(r"[^\w\- ]", "", title).strip().lower() for title in titles]
+    return [*(title.replace(" ", "-") for title in words), *re.findall(r"\{#([\w-]+)\}", text)]
 
 
 @pytest.mark.parametrize(
