@@ -287,10 +287,15 @@ def test_files_of_two_exports_are_refused_and_one_export_replaces_another(noise)
     assert sorted(path.name for path in folder.glob("*.onnx")) == [*FILES[:3], "other.onnx"]
     assert (folder / "notes.txt").read_text() == "mine"
 
+    int8 = (noise / "onnx/offline_int8/encoder.onnx").read_bytes()
+    (folder / "encoder.onnx").write_bytes(int8)
+    with pytest.raises(ValueError, match="files of different exports .* such as float and int8"):
+        wenet_uio.load_model(folder)
+
     write_model(noise, LETTERS, 16000, words=False, seed=1)
     assert export(noise, "--runtimes", "wenet", "--chunk_size", 0).returncode == 0
     (folder / "encoder.onnx").write_bytes(first["encoder.onnx"])
-    with pytest.raises(ValueError, match=r"files of different exports .*: export again"):
+    with pytest.raises(ValueError, match=r"files of different exports .* or export again"):
         wenet_uio.load_model(folder)
 
 

@@ -254,6 +254,17 @@ def test_tars_of_another_tool_or_manifest_are_not_lost(manifest, tmp_path):
         )
 
 
+def test_a_set_of_an_encoding_that_is_not_written_gets_no_more_tars(manifest, tmp_path):
+    assert convert(manifest, tmp_path / "set", "--force_codec=flac") == 0
+    metadata = tmp_path / "set/metadata.yaml"
+    metadata.write_text(metadata.read_text().replace("force_codec: flac", "force_codec: mp3"))
+    other = write(tmp_path / "other.json", entries_of(manifest)[:8])
+    with pytest.raises(ValueError, match="force_codec .*: expected wav, flac, opus, found 'mp3'"):
+        convert_to_tarred.main(
+            ["--concat_manifest_paths", str(other), f"--target_dir={tmp_path / 'set'}"]
+        )
+
+
 def test_a_dry_run_makes_nothing(manifest, tmp_path, capsys):
     assert convert(manifest, tmp_path / "set", "--dry_run") == 0
     assert f"{COUNT} entries in {SHARDS} tars" in capsys.readouterr().err

@@ -25,6 +25,11 @@ def test_resampled_shards_hold_wav_of_that_rate(make_utterances, tmp_path):
     assert open_list(str(tmp_path / "list"), "shard").rows(0).sample_rate.tolist() == [16000, 16000]
 
 
+def test_an_encoding_that_shards_do_not_store_is_refused_before_packing():
+    with pytest.raises(ValueError, match="audio_format: expected keep, wav, flac, opus, found 'mp"):
+        Storing("mp3")  # pyright: ignore[reportArgumentType] - the mistake
+
+
 def test_a_rate_that_opus_does_not_store_is_refused_before_packing():
     with pytest.raises(ValueError, match="resampled to 44100 Hz cannot be stored"):
         Storing("opus", 44100)

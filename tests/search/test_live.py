@@ -210,7 +210,7 @@ def test_partial_texts_grow_and_are_only_reported_when_they_change(hears_tones):
     assert [type(event) for event in events[2:4]] == [Partial, Final]
 
 
-def test_prefix_beam_search_gives_partial_texts_and_several_of_them(babble):
+def test_prefix_beam_search_gives_as_many_partial_texts_as_are_asked_for(babble):
     samples = bursts(seconds=2, starts=(0, 1))
     options = {
         "mode": "ctc_prefix_beam_search",
@@ -232,7 +232,7 @@ def test_prefix_beam_search_gives_partial_texts_and_several_of_them(babble):
         babble.live(nbest=0)
 
 
-def test_rules_are_options_of_a_stream(hears_tones):
+def test_utterances_end_by_the_rules_that_their_stream_is_given(hears_tones):
     rules = {"quick": EndpointRule(needs_words=True, silence=0.3)}
     found = finals(heard(hears_tones.live(endpoints=rules, **CHUNKS), tones("1a1b1")))
     assert [(each.texts[0], each.rule) for each in found] == [
@@ -326,7 +326,7 @@ def test_a_fault_in_one_stream_leaves_the_others_as_they_are(babble):
     assert not finals(events[4])[0].segment.words
 
 
-def test_samples_are_copied(babble):
+def test_a_caller_may_change_its_array_after_a_push(babble):
     samples = (bursts(seconds=2, starts=(0, 1)) * 32768).astype(np.int16)
     expected = finals(heard(babble.live(**CHUNKS), samples))[-1].texts
     for given in (samples.copy(), torch.from_numpy(samples.copy())):
@@ -338,7 +338,7 @@ def test_samples_are_copied(babble):
     assert finals(heard(babble.live(**CHUNKS), read_only))[-1].texts == expected
 
 
-def test_one_thread_pushes_while_another_one_advances(babble):
+def test_a_thread_that_pushes_while_another_one_advances_changes_no_text(babble):
     samples = bursts(seconds=4, starts=(0, 2))
     expected = finals(heard(babble.live(endpoints={}, **CHUNKS), samples))[0].texts
     stream = babble.live(endpoints={}, **CHUNKS)
@@ -389,7 +389,7 @@ def test_a_stream_holds_no_more_after_a_minute_than_after_half_of_it(hears_tones
     assert max(sizes[30:]) <= 1.1 * max(sizes[:30])
 
 
-def test_streams_share_the_hot_words_that_they_have_in_common(babble):
+def test_streams_of_equal_hot_words_are_searched_together_and_others_apart(babble):
     options = {"mode": "ctc_prefix_beam_search", **CHUNKS}
     first, second, other = (
         babble.live(hot_words=words, **options) for words in (["ab"], ["ab"], ["ba"])

@@ -384,7 +384,8 @@ def _require_one_export(models: Sequence[OnnxModel], names: Sequence[str]) -> No
             f"{name} {export}" for name, export in zip(names, ids, strict=True)
         )
         raise ValueError(
-            f"files of different exports ({EXPORT_ID}: {exports_of_files}): export again"
+            f"files of different exports ({EXPORT_ID}: {exports_of_files}), such as float and int8: "
+            "take all files from one of them, or export again"
         )
 
 

@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from wenet_uio.audio.decoders import AudioError, why_past_the_end
+from wenet_uio.audio.encoding import Encoding
 from wenet_uio.dataset.formats.data_list import RawLine, locate, parse_raw_line
 from wenet_uio.dataset.formats.tar_members import END_BYTES
 from wenet_uio.files import written_aside
@@ -50,12 +51,19 @@ class NemoStoring:
     slice_with_offset: bool = False
     """Store the part of a recording that an entry names. False: the whole recording, once in each
     tar that needs it."""
-    force_codec: str | None = None
-    """wav, flac or opus; None keeps the bytes of the files."""
+    force_codec: Encoding | None = None
+    """None keeps the bytes of the files."""
     sort_in_shards: bool = False
     """Sort the entries of a tar by path and start."""
     shard_manifests: bool = True
     """Keep a manifest for each tar."""
+
+    def __post_init__(self) -> None:
+        if self.force_codec is not None and self.force_codec not in get_args(Encoding):
+            raise ValueError(
+                f"force_codec (option, or metadata.yaml of the set): expected "
+                f"{', '.join(get_args(Encoding))}, found {self.force_codec!r}"
+            )
 
 
 @dataclass(frozen=True)
@@ -169,7 +177,7 @@ class _Packing:
 
     def __init__(self, job: NemoShardJob) -> None:
         self._job, storing = job, job.storing
-        self._storing = Storing(storing.force_codec) if storing.force_codec else Storing()  # pyright: ignore[reportArgumentType] - the option has these choices
+        self._storing = Storing(storing.force_codec or "keep")
         self._members: dict[str, str] = {}
         """Path (and part) of stored audio -> name of its member."""
         self._entries: dict[str, int] = {}

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from wenet_uio.audio.completeness import require_whole
 from wenet_uio.audio.decoders import AudioError
-from wenet_uio.audio.encoding import OPUS_RATES, encode_audio
+from wenet_uio.audio.encoding import OPUS_RATES, Encoding, encode_audio
 from wenet_uio.audio.features import KALDI, npy_of, place_of, read_encoded
 from wenet_uio.audio.read import OUT_OF_RESOURCES, audio_info, read_audio, read_signal
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
@@ -41,12 +41,17 @@ Failure = tuple[str, str]
 class Storing:
     """How audio is stored."""
 
-    audio_format: Literal["keep", "wav", "flac", "opus"] = "keep"
+    audio_format: Literal["keep"] | Encoding = "keep"
     """keep: the bytes of the file; audio that has to be cut or resampled becomes 16-bit wav."""
     resample_rate: int | None = None
     """Hz; None keeps the rate of the audio."""
 
     def __post_init__(self) -> None:
+        known = ("keep", *get_args(Encoding))
+        if self.audio_format not in known:
+            raise ValueError(
+                f"audio_format: expected {', '.join(known)}, found {self.audio_format!r}"
+            )
         if self.audio_format == "opus" and self.resample_rate not in (None, *OPUS_RATES):
             rates = ", ".join(map(str, OPUS_RATES))
             raise ValueError(

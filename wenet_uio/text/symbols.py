@@ -29,7 +29,10 @@ def read_symbols(path: str | Path) -> dict[str, int]:
         FileNotFoundError: there is no such file.
     """
     if not Path(path).exists():
-        raise FileNotFoundError(f"{path}: no such units file; write it with tools/make_dict.py")
+        raise FileNotFoundError(
+            f"{path}: no such units file; copy that of the training, because other units give other "
+            "words; for a new model write it with tools/make_dict.py"
+        )
 
     symbols: dict[str, int] = {}
     line_of: dict[int, int] = {}

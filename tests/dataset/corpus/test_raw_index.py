@@ -109,7 +109,9 @@ def test_a_segment_without_audio_is_refused(path, start, end):
         entry_of(RawLine("a", path, "hi", start, end), "x.list", 0, 1)
 
 
-def test_a_list_with_one_remote_file_is_remote(tmp_path):
+def test_a_list_with_one_remote_file_is_remote(tmp_path, monkeypatch):
+    monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("WENET_UIO_DEADLINE", "1")
     lines = [
         '{"wav": "a.wav", "txt": "a://b"}',
         "{broken s3://b",
