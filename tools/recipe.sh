@@ -116,6 +116,10 @@ _start_from() {
   # Weights in the folder of a run have the same names in every run.
   if [[ $NAME =~ ^(avg|final|epoch_[0-9]+)\.pt$ ]]; then NAME=$(basename "$(dirname "$from")"); fi
   dir=${dir:-exp/$(basename "$config" .yaml)_${NAME%.pt}}
+  # Before stages that may take hours. A run that has begun does not need its model any more.
+  if [[ $from != hf://*/* && ! -e $from && ! -e $dir/train.yaml ]]; then
+    die "--from $from: no such file or folder; a model of a hub is hf://org/name"
+  fi
 }
 
 # Prints the lines that set options: those of the recipe, then those of the tools that it calls by with_options.

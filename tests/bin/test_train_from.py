@@ -156,6 +156,10 @@ def test_a_run_resumes_without_the_model_that_it_began_from_and_refuses_another(
     status, stderr = train(home, "tuned", "--from", "base", "--override_config", "max_epoch=2")
     assert status == 0, stderr
     assert "resuming after step 3, in epoch 1" in stderr
+    changes = re.findall("changed since the run began: (.*)", stderr)
+    assert changes == [
+        "max_epoch: 1 -> 2"
+    ]  # the units are now those of the run, with equal contents
     assert stderr.count("before fine-tuning") == 0
     assert (home / "tuned/epoch_1.pt").exists()
     for options in (["--from", "elsewhere"], []):

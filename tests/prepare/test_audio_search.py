@@ -23,6 +23,19 @@ def test_audio_is_found_in_its_folder_by_path_by_name_and_without_suffix(corpus)
         read(written(corpus / "a.tsv", "utt9.wav\tx\n"), corpus / "wav")
 
 
+@pytest.mark.parametrize("name", ["a b.3gp", "vidéo.MOV", "take.1"])
+def test_a_file_with_any_suffix_is_found_below_its_folder_by_its_whole_name(corpus, name):
+    (corpus / "wav/utt0000.wav").rename(corpus / "wav" / name)
+    [(_, wav, *_)] = read(written(corpus / "a.tsv", f"elsewhere/{name}\tone two\n"), corpus)
+    assert wav == name
+
+    # Audio by its suffix comes before a file that only has the name.
+    audio = f"{name.rpartition('.')[0]}.wav"
+    (corpus / "wav/utt0001.wav").rename(corpus / audio)
+    [(_, wav, *_)] = read(written(corpus / "a.tsv", f"elsewhere/{name}\tone two\n"), corpus)
+    assert wav == audio
+
+
 def test_a_name_too_long_for_a_path_is_missing_audio(corpus):
     text = "a text in the column of the audio " * 10
     with pytest.raises(

@@ -287,6 +287,9 @@ def test_a_recipe_that_starts_from_a_model_has_its_own_config_and_a_folder_named
     script = RECIPE.partition("parse_options")[0]
     script += 'config=conf/train.yaml\ndir=\nfrom=\nparse_options "$@"\n'
     script += 'printf "%s\\n" "$config" "$dir" "$from"'
+    if not source.startswith("hf://"):
+        (tmp_path / source).parent.mkdir(exist_ok=True)
+        (tmp_path / source).touch()
     result = recipe("--from", source, script=script)
     config, folder, model = result.stdout.splitlines()
     assert (config, folder) == ("conf/finetune.yaml", f"exp/finetune_{name}"), result.stderr
@@ -297,6 +300,23 @@ def test_a_recipe_that_starts_from_a_model_has_its_own_config_and_a_folder_named
         assert model.endswith(f"/{source}")
     result = recipe("--from", source, "--config", "c/a.yaml", "--dir", "mine", script=script)
     assert result.stdout.splitlines()[:2] == ["c/a.yaml", "mine"]
+
+
+@pytest.mark.parametrize("source", ["nothere.pt", "org/name"])
+def test_a_model_that_is_not_there_ends_a_recipe_before_its_first_stage_unless_its_run_has_begun(
+    recipe, tmp_path, source
+):
+    script = RECIPE.partition("parse_options")[0] + 'dir=\nfrom=\nparse_options "$@"\necho stages'
+    result = recipe("--from", source, "--dir", "exp/run", script=script)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == (
+        f"error: --from {tmp_path / source}: no such file or folder; a model of a hub is "
+        "hf://org/name\n"
+    )
+    (tmp_path / "s0/exp/run").mkdir(parents=True)
+    (tmp_path / "s0/exp/run/train.yaml").touch()
+    result = recipe("--from", source, "--dir", "exp/run", script=script)
+    assert (result.returncode, result.stdout) == (0, "stages\n")
 
 
 @pytest.mark.parametrize(("units", "needed"), [("", ""), ("data/dict/units.txt", "units ")])

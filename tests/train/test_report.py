@@ -4,9 +4,11 @@ import logging
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from wenet_uio.dataset.ledger import Account
+from wenet_uio.train.observation import Observation
 from wenet_uio.train.report import Reporter
 
 SCALARS = {
@@ -76,3 +78,15 @@ def test_a_disabled_reporter_writes_nothing(
         report(Reporter(False, tmp_path / "tensorboard", max_epoch=5))
     assert not caplog.records
     assert not (tmp_path / "tensorboard").exists()
+
+
+def test_samples_beyond_full_scale_are_clipped_without_a_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Lossy formats decode to such samples; TensorBoard would print a line that names nothing."""
+    reporter = Reporter(True, tmp_path, max_epoch=1)
+    reporter.open(0, None)
+    loud = np.array([1.5, -1.5, 0.5], np.float32)
+    reporter.observed(1, Observation("a", "one", {}, None, ()), (loud, 16000))
+    reporter.close()
+    assert capsys.readouterr() == ("", "")

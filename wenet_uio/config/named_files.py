@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from copy import deepcopy
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -207,6 +208,15 @@ def _copy(path: str | None, copy: Path) -> bool:
 
 def _numbered_suffixes(path: Path) -> Iterator[str]:
     return (f"{path.suffix}.former-{number}" for number in count(1))
+
+
+def with_names_of(values: dict[str, Any], former: dict[str, Any]) -> dict[str, Any]:
+    """Return a dumped config in which the files that `former` names too have the names there."""
+    values = deepcopy(values)
+    names = {(named.where, named.key): named.conf[named.key] for named in _names_in(former)}
+    for named in _names_in(values):
+        named.conf[named.key] = names.get((named.where, named.key), named.conf[named.key])
+    return values
 
 
 def changed_files(config: Config, folder: Path) -> list[str]:

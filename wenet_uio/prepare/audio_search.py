@@ -35,7 +35,11 @@ def with_suffix_of_audio(name: str) -> str:
 
 def audio_below(folder: Path) -> list[Path]:
     """Return files below a folder that are audio by their names."""
-    return [file for file in files_below(folder) if file.suffix[1:].lower() in AUDIO_SUFFIXES]
+    return [file for file in files_below(folder) if _is_audio(file)]
+
+
+def _is_audio(file: Path) -> bool:
+    return file.suffix[1:].lower() in AUDIO_SUFFIXES
 
 
 def composed(name: str) -> str:
@@ -56,9 +60,10 @@ def find_audio(
     """Find the files that names in transcripts may mean, as {name: files}.
 
     A name is first tried as a path relative to each folder in turn. Otherwise it is compared with
-    the audio below `audio`: by relative path with any suffix, then by file name with any suffix. Of
-    several files with that name, those whose last folders are as in the name are taken. Accents may
-    be parts of letters or characters of their own.
+    the audio below `audio`: by relative path with any suffix, then by file name with any suffix. At
+    last files are compared that are no audio by their suffix, such as `a.3gp`: by the whole name.
+    Of several files with that name, those whose last folders are as in the name are taken. Accents
+    may be parts of letters or characters of their own.
 
     Returns:
         for each name one absolute path, several paths if it is ambiguous, or none if no file fits.
@@ -111,7 +116,7 @@ def file_at(wav: str, folders: Sequence[Path]) -> Path | None:
 
 def _found_below(audio: Path, wavs: Iterable[str]) -> dict[str, list[Path]]:
     """Find files below a folder of audio by path and by name, as `find_audio` says."""
-    by_path, by_stem = _audio_by_names(audio)
+    by_path, by_stem, by_name = _files_by_names(audio)
     files_of: dict[str, list[Path]] = {}
     for wav in wavs:
         name = composed(without_upload(with_slashes(wav)))
@@ -124,6 +129,7 @@ def _found_below(audio: Path, wavs: Iterable[str]) -> dict[str, list[Path]]:
             or by_path.get(str(path.with_suffix("")))
             or by_stem.get(with_suffix.stem)
             or by_stem.get(path.stem)
+            or by_name.get(path.name)
             or []
         )
         in_its_folders = [file for file in files if _ends_with(file, with_suffix)]
@@ -138,12 +144,18 @@ def _ends_with(file: Path, name: Path) -> bool:
     return Path(composed(str(file))).parts[-1 - len(folders) : -1] == folders
 
 
-def _audio_by_names(folder: Path) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
-    """Return audio below a folder by relative path without suffix, and by file name without suffix."""
+def _files_by_names(folder: Path) -> tuple[dict[str, list[Path]], ...]:
+    """Return audio below a folder by relative path and by file name, both without suffix, and all
+    files by their whole names.
+    """
     by_path: dict[str, list[Path]] = {}
     by_stem: dict[str, list[Path]] = {}
-    for wav in audio_below(folder):
-        by_path.setdefault(composed(str(wav.relative_to(folder).with_suffix(""))), []).append(wav)
-        by_stem.setdefault(composed(wav.stem), []).append(wav)
+    by_name: dict[str, list[Path]] = {}
+    for file in files_below(folder):
+        by_name.setdefault(composed(file.name), []).append(file)
+        if _is_audio(file):
+            path = composed(str(file.relative_to(folder).with_suffix("")))
+            by_path.setdefault(path, []).append(file)
+            by_stem.setdefault(composed(file.stem), []).append(file)
 
-    return by_path, by_stem
+    return by_path, by_stem, by_name

@@ -18,7 +18,7 @@ import torch
 import yaml
 
 from wenet_uio.config import Config, save_config
-from wenet_uio.config.named_files import changed_files, copy_files
+from wenet_uio.config.named_files import changed_files, copy_files, with_names_of
 from wenet_uio.config.yaml_file import read_yaml
 from wenet_uio.files import is_temporary, temporary_of, written_aside
 from wenet_uio.models.weights import first_sentence, load_checked
@@ -302,9 +302,11 @@ def numbered(folder: Path, pattern: str) -> list[tuple[int, Path]]:
 def changes_since(state: Mapping[str, Any], config: Config, seed: int) -> list[str]:
     """List the differences between the config and seed of a state and those of this run.
 
-    Another signature of a URI is no change.
+    Another signature of a URI is no change, and neither is another path of a file of the model:
+    `RunFolder.refuse_changed_files` compares the contents.
     """
     then, now = shown_values(state["config"]), shown_values(config.model_dump(mode="json"))
+    now = with_names_of(now, then)
     return differences({**then, "seed": state["seed"]}, {**now, "seed": seed})
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from tqdm import tqdm
 
 from wenet_uio.config.train import ENDLESS
@@ -24,7 +25,6 @@ from wenet_uio.train.tracker_entry import Entry
 from wenet_uio.train.trackers import Trackers
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch.utils.tensorboard import SummaryWriter
 
 log = logging.getLogger(__name__)
@@ -200,7 +200,8 @@ class Reporter:
         for name, picture in drawn.items():
             self._board.add_image(name, picture, step, dataformats="HWC")
         if audio is not None:
-            self._board.add_audio("dev/audio", audio[0][None], step, sample_rate=audio[1])
+            samples = np.clip(audio[0], -1, 1)  # lossy formats decode to samples beyond
+            self._board.add_audio("dev/audio", samples[None], step, sample_rate=audio[1])
 
         if observation.posteriors is not None:
             try:

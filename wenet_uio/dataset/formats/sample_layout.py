@@ -45,7 +45,7 @@ from wenet_uio.text.characters import without_mark
 PLAIN_SUFFIXES = ("wav", "wave", "w64", "aif", "aiff", "aifc", "au", "snd", "caf", "sph")
 LOSSLESS_SUFFIXES = ("flac", "wv", "tta")
 LOSSY_SUFFIXES = ("mp3", "mp2", "ogg", "oga", "opus", "m4a", "aac", "ac3", "wma", "webm", "mka")
-TELEPHONE_SUFFIXES = ("amr", "awb")
+TELEPHONE_SUFFIXES = ("amr", "awb", "3ga")
 AUDIO_SUFFIXES = frozenset(
     (*PLAIN_SUFFIXES, *LOSSLESS_SUFFIXES, *LOSSY_SUFFIXES, *TELEPHONE_SUFFIXES)
 )
