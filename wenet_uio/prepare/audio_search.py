@@ -124,14 +124,14 @@ def _found_below(audio: Path, wavs: Iterable[str]) -> dict[str, list[Path]]:
         # A dot need not begin a suffix: `a.1` may be `a.1.wav`, which comes before `a.wav`.
         with_suffix = Path(with_suffix_of_audio(name))
 
-        files = (
-            by_path.get(name)
-            or by_path.get(str(path.with_suffix("")))
-            or by_stem.get(with_suffix.stem)
-            or by_stem.get(path.stem)
-            or by_name.get(path.name)
-            or []
+        candidates = (
+            by_path.get(name),
+            by_path.get(str(path.with_suffix(""))),
+            by_stem.get(with_suffix.stem),
+            by_stem.get(path.stem),
+            by_name.get(path.name),
         )
+        files = next(filter(None, candidates), [])
         in_its_folders = [file for file in files if _ends_with(file, with_suffix)]
         files_of[wav] = [file.absolute() for file in in_its_folders or files]
 
