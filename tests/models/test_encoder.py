@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from wenet_uio.models.embedding import WhisperPositionalEncoding
 from wenet_uio.models.masks import draw_chunk
 
 
@@ -47,6 +48,17 @@ def test_streaming_continues_beyond_the_table_of_positions(make_model, causal_co
 
 
 @torch.no_grad()
+@pytest.mark.parametrize(("offset", "size"), [(0, 9), (0, 1500), (0, 2000), (1490, 40), (1600, 5)])
+def test_the_encoding_of_a_position_does_not_depend_on_the_length_of_the_input(offset, size):
+    """Also with a table that is not the formula: published tables are rounded."""
+    positions = WhisperPositionalEncoding(8, 0.0)
+    positions.pe += torch.randn(1, 1500, 8)
+    like = torch.zeros(1)
+    every = torch.cat([positions.position_encoding(at, 1, like) for at in range(offset + size)], 1)
+    part = positions.position_encoding(offset, size, like)
+    assert torch.equal(part, every[:, offset:])
+
+
 def test_rows_with_everything_masked_stay_finite(make_model, causal_conf):
     model = make_model(encoder_conf=causal_conf)
     encoder_out, _ = model.encode(torch.randn(2, 200, 40), torch.tensor([200, 20]), 4, 0)

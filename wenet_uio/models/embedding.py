@@ -130,10 +130,16 @@ class WhisperPositionalEncoding(RelPositionalEncoding):
         )
 
     def position_encoding(self, offset: int, size: int, like: torch.Tensor) -> torch.Tensor:
-        """See RelPositionalEncoding.position_encoding."""
-        if offset >= 0 and offset + size <= self.pe.size(1):
-            return self.pe[:, offset : offset + size].to(like.dtype)
-        return whisper_sinusoids(offset, size, self.dim, like.device).to(like.dtype)
+        """See RelPositionalEncoding.position_encoding.
+
+        Positions of the table are those of the table in longer input, too: published tables are
+        rounded.
+        """
+        known = self.pe[:, offset : offset + size] if offset >= 0 else self.pe[:, :0]
+        if known.size(1) == size:
+            return known.to(like.dtype)
+        computed = whisper_sinusoids(offset, size, self.dim, like.device)
+        return torch.cat((known, computed[:, known.size(1) :]), dim=1).to(like.dtype)
 
     def place(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Add the encodings `positions` (1 or B, T, dim) to x (B, T, dim)."""

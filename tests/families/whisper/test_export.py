@@ -137,6 +137,24 @@ def test_sherpa_onnx_recognises_the_same_text(
     assert all(found)
 
 
+@pytest.mark.parametrize("pads", [False, True])
+def test_an_export_has_the_table_of_positions_of_its_model_and_computes_those_after_it(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, pads: bool
+) -> None:
+    """Published tables are rounded. Features that are padded to 30 s are longer than the table,
+    because zeros follow them.
+    """
+    values = yaml.safe_load(Path("train.yaml").read_text(encoding="utf-8"))
+    values["dataset_conf"]["log_mel_spectrogram_conf"]["pad_or_trim"] = pads
+    Path("train.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
+    weights = torch.load("final.pt")
+    torch.manual_seed(1)
+    weights["encoder.embed.pos_enc.pe"] += 0.1 * torch.randn(1, 1500, 1)
+    torch.save(weights, "final.pt")
+    export(monkeypatch, export_onnx, "--output_dir", "onnx", "--int8_tolerance", "100")
+    assert "3 of 3 utterances as the checkpoint decodes them" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("tool", "options", "message"),
     [

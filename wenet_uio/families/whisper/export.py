@@ -21,7 +21,11 @@ from wenet_uio.export.sherpa import SherpaOnly
 from wenet_uio.families.whisper import WHISPER
 from wenet_uio.families.whisper.model import Whisper
 from wenet_uio.families.whisper.tokenizer import TOKENS, WhisperSplitter
-from wenet_uio.models.embedding import LearnedPositionalEncoding
+from wenet_uio.models.embedding import (
+    LearnedPositionalEncoding,
+    WhisperPositionalEncoding,
+    whisper_sinusoids,
+)
 from wenet_uio.models.masks import additive
 from wenet_uio.search import decode
 from wenet_uio.search.types import DecodeOptions
@@ -184,9 +188,23 @@ def whisper_graphs(model: Whisper, tokenizer: Tokenizer, feature_dim: int) -> di
     }
 
 
+class _TracedPositions(WhisperPositionalEncoding):
+    """The positions of a model without the `if` that a trace cannot keep."""
+
+    def position_encoding(self, offset: int, size: int, like: torch.Tensor) -> torch.Tensor:
+        """See RelPositionalEncoding.position_encoding; `offset` is 0."""
+        computed = whisper_sinusoids(offset, size, self.dim, like.device)
+        return torch.cat((self.pe[:, :size], computed[:, self.pe.size(1) :]), dim=1)
+
+
 def _traceable(model: Whisper) -> Whisper:
     copy = traceable(model)
     assert isinstance(copy, Whisper)
+    positions = model.encoder.embed.pos_enc
+    if isinstance(positions, WhisperPositionalEncoding):
+        traced = _TracedPositions(positions.dim, dropout_rate=0.0)
+        traced.pe = positions.pe
+        copy.encoder.embed.pos_enc = traced.eval()
     return copy
 
 
