@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from tests.support.data.read_only import lock_folder, shared_folder, unprivileged
 from wenet_uio.files import (
     MARK,
     MARK_TEXT,
@@ -18,6 +19,7 @@ from wenet_uio.files import (
     lock,
     locked,
     read_lines,
+    require_writable,
     written_aside,
 )
 
@@ -77,6 +79,35 @@ def test_a_file_that_cannot_be_made_is_an_error_with_the_path(tmp_path):
         pass
     assert raised.value.filename == str(path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("folder", "Is a directory"),
+        ("file/a", "Not a directory"),
+        ("locked/a", "Permission denied"),
+        ("locked/new/a", "Permission denied"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_known_before_the_work(place, message):
+    with shared_folder() as parent:
+        (parent / "folder").mkdir()
+        (parent / "file").touch()
+        (parent / "locked").mkdir()
+        lock_folder(parent)
+        with unprivileged(), pytest.raises(OSError, match=message) as raised:
+            require_writable(parent / place)
+    assert raised.value.filename == str(parent / place)
+
+
+def test_a_place_that_can_be_written_stays_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "old").write_text("old")
+    for place in (tmp_path / "new" / "folder" / "a", tmp_path / "a", "a", tmp_path / "old", "old"):
+        require_writable(place)
+    assert os.listdir(tmp_path) == ["old"]
+    assert (tmp_path / "old").read_text() == "old"
 
 
 def test_an_error_of_the_block_is_not_taken_for_an_error_of_the_disk(tmp_path):

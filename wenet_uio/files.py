@@ -4,6 +4,7 @@ files.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import glob
 import hashlib
@@ -81,6 +82,26 @@ def written_aside(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator
         raise
 
 
+def require_writable(path: str | Path) -> None:
+    """Check before long work that a file or folder can be made at `path`; nothing is left there.
+
+    Raises:
+        OSError: it cannot, as in a read-only folder; the error has `path` as its filename.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+
+    # Parent folders that are missing are made when the file is written.
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    temporary = folder / temporary_of(path).name
+    try:
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    temporary.unlink()
+
+
 def temporary_of(path: Path) -> Path:
     """Return a new name beside a path, for what is renamed to the path when it is complete."""
     return path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
@@ -116,10 +137,32 @@ def folder_written_aside(path: Path, is_ours: Callable[[Path], bool]) -> Iterato
     Raises:
         OSError: writing fails, as on a full disk.
     """
+    try:
+        with new_folder_aside(path) as new:
+            _take_back_former(path, is_ours)
+            yield new
+            for file in new.iterdir():
+                with open(file, "rb") as written:
+                    os.fsync(written.fileno())
+
+            if path.is_dir():
+                path.rename(new.with_suffix(".former"))
+    finally:
+        _take_back_former(path, is_ours)
+
+
+@contextmanager
+def new_folder_aside(path: Path) -> Iterator[Path]:
+    """Give a new folder that is renamed to `path` at the end of the block, or removed if the block
+    raises.
+
+    Unfinished folders of killed processes are removed first, with a warning that names them.
+
+    Raises:
+        OSError: writing fails, or `path` is a folder with files at the end of the block.
+    """
     _remove_unfinished(path)
-    _take_back_former(path, is_ours)
     new = temporary_of(path)
-    former = new.with_suffix(".former")
     new.mkdir(parents=True)
     try:
         with open(new / MARK, "xb") as mark:
@@ -128,25 +171,16 @@ def folder_written_aside(path: Path, is_ours: Callable[[Path], bool]) -> Iterato
             mark.write(MARK_TEXT)
             mark.flush()
             yield new
-            for file in new.iterdir():
-                with open(file, "rb") as written:
-                    os.fsync(written.fileno())
-
-            if path.is_dir():
-                path.rename(former)
             new.rename(path)
             # A mark that a kill leaves here is not taken over by the next export.
             (path / MARK).unlink()
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
-        _take_back_former(path, is_ours)
         raise
-
-    _take_back_former(path, is_ours)
 
 
 def _remove_unfinished(path: Path) -> None:
-    """Remove the folders that killed calls of `folder_written_aside` left beside `path`."""
+    """Remove the folders that killed calls of `new_folder_aside` left beside `path`."""
     for folder in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         mark = folder / MARK
         is_ours = _has_name(folder, TEMPORARY, path.name) and not folder.is_symlink()

@@ -133,6 +133,24 @@ def test_an_export_below_a_run_stands_for_it(
     assert "an export cannot be trained; its run has the weights" in caplog.text
 
 
+@pytest.mark.parametrize("is_relative", [True, False])
+def test_an_export_in_the_cache_of_a_hub_stands_for_the_run_of_its_links(
+    run: Path, is_relative: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache has files in `blobs`, and links to them in the folder of a commit."""
+    (run / "final.zip").write_bytes(b"")
+    blobs, commit = run.parent / "model/blobs", run.parent / "model/snapshots/0123"
+    commit.mkdir(parents=True)
+    blobs.mkdir()
+    for number, file in enumerate(file for file in run.iterdir() if file.is_file()):
+        shutil.copy(file, blobs / str(number))
+        (commit / file.name).symlink_to(Path("../../blobs", str(number)))
+
+    monkeypatch.chdir(commit.parent)
+    named = Path("0123/final.zip") if is_relative else commit / "final.zip"
+    assert open_start(named, run / "unused").weights == commit / "avg.pt"
+
+
 def test_weights_without_their_config_say_that_they_need_it(run: Path) -> None:
     alone = run.parent / "alone"
     alone.mkdir()

@@ -94,6 +94,12 @@ def test_the_text_names_losses_and_suspects(faulty_raw_list):
     assert text.endswith("training would lose 8")
 
 
+@pytest.mark.parametrize("option", ["--html", "--fix"])
+def test_a_result_that_cannot_be_written_is_an_error_before_the_list_is_read(tmp_path, option):
+    done = tool("check_data.py", tmp_path / "absent.list", option, tmp_path)
+    assert (done.returncode, done.stderr) == (1, f"error: {tmp_path}: Is a directory\n")
+
+
 def test_json_and_page_have_the_same_findings_and_the_page_needs_no_other_file(
     faulty_raw_list, tmp_path
 ):

@@ -52,6 +52,18 @@ def opened(browser, path, **options):
     return page, faults
 
 
+@pytest.mark.parametrize(
+    ("utterances", "expected"),
+    [
+        (3, "This page holds the figures and the utterances of the batch."),
+        (8, "This page holds the figures of all 2 batches, and the utterances of all 2."),
+    ],
+)
+def test_the_page_says_how_much_of_the_epoch_it_holds(tmp_path, utterances, expected):
+    path, _ = write_page(tmp_path, [utterances])
+    assert expected in " ".join(path.read_text().split())
+
+
 def test_keyboard_and_buttons_show_the_batch_of_the_planner(browser, tmp_path):
     path, plan = write_page(tmp_path, [100, 57])
     check_markup(path.read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -64,6 +65,29 @@ def test_of_two_copies_at_once_one_is_written_and_the_other_says_that_it_exists(
     }
     assert {path.relative_to(folder) for path in folder.rglob("*")} == expected
     assert folder.stat().st_mode == template.stat().st_mode
+
+
+def test_a_copy_after_a_killed_one_removes_what_that_left(tmp_path, monkeypatch):
+    child = os.fork()
+    if not child:
+        monkeypatch.setattr(module, "_with_home", lambda *_: os._exit(9))
+        module.copy_recipe("fsdd", tmp_path)
+        os._exit(0)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    (left,) = (tmp_path / "fsdd").iterdir()
+    assert left.name.startswith(".s0.")
+    module.copy_recipe("fsdd", tmp_path)
+    assert os.listdir(tmp_path / "fsdd") == ["s0"]
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_the_corpus_is_read(tmp_path, monkeypatch):
+    (tmp_path / "examples").touch()
+    options = ["own", "--from", str(tmp_path / "no.tsv"), "--examples", str(tmp_path / "examples")]
+    monkeypatch.setattr(sys, "argv", ["new_recipe.py", *options])
+    with pytest.raises(NotADirectoryError) as raised:
+        new_recipe.main()
+    assert raised.value.filename == str(tmp_path / "examples" / "own" / "s0")
 
 
 @pytest.mark.parametrize(("name", "message"), [("a b", "not a valid folder"), ("own", "exists")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import struct
 import threading
 import time
@@ -152,6 +153,30 @@ def test_a_tracker_that_cannot_be_opened_costs_its_entries_only(monkeypatch, tmp
     trackers.write(Entry(1, POINTS))
     trackers.close(complete=True)
     assert "wandb: 0 entries are lost there and 1 not sent" in caplog.text
+
+
+@pytest.mark.parametrize(("chosen", "number"), [(None, r"[0-9a-f]{8}"), ("mine", "mine")])
+def test_a_run_that_is_killed_while_wandb_opens_it_is_opened_again(
+    chosen, number, monkeypatch, tmp_path
+):
+    if chosen is None:
+        monkeypatch.delenv("WANDB_RUN_ID", raising=False)
+    else:
+        monkeypatch.setenv("WANDB_RUN_ID", chosen)
+    opened_runs = []
+
+    def never_opened(name, folder, run, config):
+        opened_runs.append(run)
+        raise OSError("killed")
+
+    monkeypatch.setattr(module, "open_board", never_opened)
+    for curves in (None, {"train/loss": [(1, 0.5)]}):  # a new run, then its resumption
+        trackers = opened(tmp_path, curves)
+        trackers.write(Entry(2, POINTS))
+        trackers.close(complete=False)
+
+    (run,) = set(opened_runs)
+    assert re.fullmatch(number, run)
 
 
 def test_a_tracker_that_hangs_delays_the_end_by_its_patience_only(monkeypatch, tmp_path, caplog):

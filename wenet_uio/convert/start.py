@@ -144,7 +144,8 @@ def _weights_above(export: Path) -> Path:
     Raises:
         ValueError: there is no such run.
     """
-    for folder in export.resolve().parents[:LEVELS_ABOVE_EXPORT]:
+    places = (export.absolute(), export.resolve())  # in the cache of a hub, files are links
+    for folder in (above for place in places for above in place.parents[:LEVELS_ABOVE_EXPORT]):
         weights = _weights_in(folder)
         if weights is not None and (folder / TRAIN_CONFIG).is_file():
             log.info("%s: an export cannot be trained; its run has the weights %s", export, weights)

@@ -10,9 +10,9 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from shutil import copytree, ignore_patterns, rmtree
-from tempfile import mkdtemp
+from shutil import copytree, ignore_patterns
 
+from wenet_uio.files import new_folder_aside, require_writable
 from wenet_uio.nearest import nearest_name
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -70,10 +70,11 @@ def write_recipe(template: Path, folder: Path, name: str, options: dict[str, str
 
 
 def require_new(folder: Path, name: str) -> None:
-    """Refuse a recipe that exists, and a name that is not a valid folder name.
+    """Refuse a recipe that exists, a name that is not a valid folder name, and a folder that cannot
+    be made.
 
     Raises:
-        ValueError: as above.
+        ValueError, OSError: as above.
     """
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
         raise ValueError(
@@ -81,6 +82,7 @@ def require_new(folder: Path, name: str) -> None:
         )
     if folder.exists():
         raise _exists(folder)
+    require_writable(folder)
 
 
 def public_recipes() -> dict[str, list[Path]]:
@@ -120,17 +122,13 @@ def _copied_aside(template: Path, folder: Path) -> Iterator[Path]:
     """Give a copy of a recipe without its results; it becomes `folder` at the end of the block, or
     is removed if the block raises or another process has made `folder`.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(mkdtemp(prefix=f".{folder.name}.", suffix=".new", dir=folder.parent))
     left_out = ignore_patterns("data", "dict", "exp", "__pycache__")
     try:
-        # The copy has the permissions of the template; those of mkdtemp are for its owner alone.
-        copytree(template, aside, ignore=left_out, dirs_exist_ok=True)
-        yield aside
-        aside.rename(folder)
-    except BaseException as error:
-        rmtree(aside)
-        if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+        with new_folder_aside(folder) as aside:
+            copytree(template, aside, ignore=left_out, dirs_exist_ok=True)
+            yield aside
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
             raise _exists(folder) from error
         raise
 

@@ -27,6 +27,7 @@ from wenet_uio.diagnose.check import Reading, check_corpus
 from wenet_uio.diagnose.check_fix import Fixed, write_clean_list
 from wenet_uio.diagnose.check_report import as_text, write_html
 from wenet_uio.diagnose.check_shards import opened_for_check
+from wenet_uio.files import require_writable
 from wenet_uio.messages import note
 from wenet_uio.models.build import build_model
 from wenet_uio.models.lengths import ctc_frames
@@ -76,6 +77,8 @@ def parse_options() -> argparse.Namespace:
         parser.error("--bpe-model, --non-lang-syms and --split_with_space need --units")
     if has_splitter and options.config:
         parser.error("the tokenizer comes from --config: set its options there")
+    for output in filter(None, (options.html, options.fix)):
+        require_writable(output)
 
     return options
 

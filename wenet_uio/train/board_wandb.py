@@ -30,7 +30,7 @@ class WandbBoard:
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "wenet_uio"),
             dir=os.environ.get("WANDB_DIR", str(folder)),
-            id=run or os.environ.get("WANDB_RUN_ID"),
+            id=run,
             resume="allow",
             name=os.environ.get("WANDB_NAME", folder.name),
             config=dict(config),

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import queue
+import secrets
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -56,8 +58,15 @@ def check_trackers(names: Iterable[str]) -> None:
             need_extra(name, (name,))
 
 
+def new_run(name: str) -> str | None:
+    """Return the number of a new run; None: the server of the tracker chooses it."""
+    if name == "wandb":
+        return os.environ.get("WANDB_RUN_ID") or secrets.token_hex(4)
+    return None
+
+
 def open_board(name: str, folder: Path, run: str | None, config: Mapping[str, Any]) -> Board:
-    """Open the run of a tracker: a new one, or `run`."""
+    """Open a run of a tracker, which is new if the tracker has no `run`."""
     # Their packages take seconds to import; only rank 0 needs them.
     if name == "wandb":
         from wenet_uio.train.board_wandb import WandbBoard
@@ -205,7 +214,10 @@ class _Sender:
     def _send(self, entry: Entry) -> None:
         """Write what the tracker lacks of an entry, and record that the tracker has it."""
         if self._board is None:
-            run = self._record.run_of(self._name)
+            run = self._record.run_of(self._name) or new_run(self._name)
+            if run is not None:  # a kill while it is opened makes no second run
+                self._record.keep(self._name, run, self._sent)
+
             self._board = open_board(self._name, self._folder, run, self._config)
             self._record.keep(self._name, self._board.run, self._sent)
 
