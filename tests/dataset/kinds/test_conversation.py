@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.data.loading import TOKENIZER, FakeConfig
 from tests.support.data.tars import everything, wav
+from tests.support.storage.servers import serving
 from wenet_uio.bin.train import refuse_conversations
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.config.source import parse_source
@@ -112,6 +113,20 @@ def test_the_length_of_a_conversation_counts_audio_in_tokens(audio_folder):
     assert corpus.has_conversations
     assert corpus.has_text_only
     assert ConversationCorpus(path, 0.1, "[audio]").rows(0).text_length.tolist() == [2 + 3 + 9 + 3]
+
+
+def test_the_length_of_a_turn_in_a_store_is_that_of_the_file(audio_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
+    (audio_folder / "long.wav").write_bytes(wav(10.0))
+    lengths = []
+    with serving(audio_folder) as server:
+        for place in (str(audio_folder), server.url):
+            turns = [audio(f"{place}/{name}.wav") for name in ("0", "long")]
+            corpus = ConversationCorpus(write(tmp_path / "x.jsonl", [turns]), 0.08, "[audio]")
+            lengths.append(corpus.rows(0).text_length.tolist())
+        assert server.requests == {"/0.wav": 1, "/long.wav": 1}
+    assert lengths[0] == lengths[1] == [4 + 125]
+    assert not [path for path in (tmp_path / "cache").rglob("*.wav") if path.stat().st_size > 1e5]
 
 
 def turn_of(number):

@@ -19,6 +19,7 @@ from wenet_uio.dataset.corpus.base import Kind, Texts
 from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, Problem
 from wenet_uio.dataset.corpus.line_index import indexed_lines
 from wenet_uio.dataset.corpus.raw_corpus import LineCorpus
+from wenet_uio.dataset.corpus.remote_audio import stored_info
 from wenet_uio.dataset.formats.data_list import lines_of, locate
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.kinds.conversation.line import (
@@ -118,7 +119,7 @@ def _tokens(turn: Turn, path: str, seconds_of_token: float) -> int:
     seconds = turn.seconds
     if seconds is None:
         wav = locate(turn.audio, path)
-        info = audio_info(wav if objects.is_plain(wav) else objects.read_bytes(wav))
+        info = audio_info(wav) if objects.is_plain(wav) else stored_info(wav)
         seconds = info.samples_between(turn.start, None) / info.sample_rate
 
     return tokens_of_audio(seconds, seconds_of_token)
