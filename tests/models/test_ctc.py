@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from wenet_uio.models.ctc import CTC
+from wenet_uio.models.ctc import CTC, UsedUnits
 
 UNITS, DIM, BLANK = 40, 6, 3
 USED = (1, 7, 8, 30)
@@ -78,6 +78,15 @@ def test_an_utterance_with_an_unused_unit_has_loss_0_and_no_gradient() -> None:
     found.backward()
     assert frames.grad is not None
     assert frames.grad[3].abs().max() == 0.0
+
+
+def test_a_layer_that_is_moved_knows_its_units_on_the_new_device() -> None:
+    ctc, frames = restricted(), torch.randn(3, 12, DIM)
+    expected = loss(ctc, frames)
+    used = ctc._used_units()
+    assert used is not None
+    ctc._used = UsedUnits(used.units.to("meta"), used.places.to("meta"), used.blank)
+    torch.testing.assert_close(loss(ctc, frames), expected)
 
 
 def test_a_resumed_layer_uses_the_units_of_the_state_that_it_loads() -> None:

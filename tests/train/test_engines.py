@@ -111,8 +111,11 @@ every_engine = pytest.mark.parametrize(
         pytest.param(
             "torch_fsdp", ON_TWO[2:], {**BY_TOKEN, "optim": "adamw"}, id="torch_fsdp on 2"
         ),
-        pytest.param(
-            "torch_fsdp", ON_TWO[2:], {**KEYS, "ctc_texts": "text"}, id="torch_fsdp on 2, ctc_texts"
+        *(
+            pytest.param(
+                engine, ON_TWO[2:], {**KEYS, "ctc_texts": "text"}, id=f"{engine} on 2, ctc_texts"
+            )
+            for engine in ("torch_ddp", "torch_fsdp")
         ),
         pytest.param("deepspeed", ON_TWO, KEYS, id="deepspeed on 2", marks=needs_deepspeed),
     ],

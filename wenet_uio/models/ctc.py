@@ -116,8 +116,10 @@ class CTC(nn.Module):
         if self.uses_all:
             return None
 
-        if self._used is None:  # once, because reading the biases waits for the device
-            is_used = self.ctc_lo.bias.detach() > UNUSED / 2
+        bias = self.ctc_lo.bias.detach()
+        # once for a device, because reading the biases waits for it
+        if self._used is None or self._used.units.device != bias.device:
+            is_used = bias > UNUSED / 2
             places = torch.where(is_used, is_used.cumsum(0) - 1, -1)
             self._used = UsedUnits(is_used.nonzero()[:, 0], places, int(places[self.blank]))
 
