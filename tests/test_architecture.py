@@ -24,7 +24,7 @@ commands completion
 executor run_files pages
 config audio text scoring
 dataset.batch_memory dataset.deferral dataset.types dataset.randomness dataset.frames dataset.filters
-dataset.ctc_path
+dataset.ctc_path dataset.decoder_positions
 dataset.storage dataset.formats dataset.corpus dataset.plan dataset.chain
 dataset.ledger dataset.options dataset.cursor dataset.read_ahead dataset.sources dataset.kinds dataset.reader
 dataset.workers dataset.loader dataset.open dataset.dataset dataset

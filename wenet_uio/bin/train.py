@@ -30,7 +30,6 @@ from wenet_uio.config.train import ENGINES
 from wenet_uio.config.without_effect import TRAIN_OPTIONS
 from wenet_uio.convert.start import Start, open_start
 from wenet_uio.dataset.corpus.base import Corpus
-from wenet_uio.dataset.ctc_path import CtcFrames
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.dataset.loader import Loader
@@ -45,6 +44,7 @@ from wenet_uio.hub.address import (
 )
 from wenet_uio.hub.load import model_to_train
 from wenet_uio.messages import start_log
+from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.build import build_trainable
 from wenet_uio.models.lengths import ctc_frames
 from wenet_uio.models.trainable_model import TrainableModel
@@ -263,7 +263,7 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
         load_first_weights(args, model, config, start)
         prepare_new_run(model, config, tokenizer)
 
-    train, cv = build_loaders(args, config, tokenizer, world, ctc_frames(model))
+    train, cv = build_loaders(args, config, tokenizer, world, model)
     if start is not None:
         config = with_warm_up(config, start.config, len(train), resumes=state is not None)
 
@@ -423,11 +423,11 @@ def build_loaders(
     config: Config,
     tokenizer: Tokenizer,
     world: World,
-    frames: CtcFrames | None,
+    model: TrainableModel,
 ) -> tuple[Loader, Loader]:
     """Return loaders of the training set and of the validation set, for this rank.
 
-    `frames` are those of CTC in the model.
+    Utterances that `model` cannot learn are left out.
 
     Raises:
         ValueError, OSError: a data list is missing, cannot be read, or has no utterance left after
@@ -453,7 +453,8 @@ def build_loaders(
         epoch_steps=config.epoch_steps and config.epoch_steps * config.accum_grad,
         ledger=Ledger(Path(args.model_dir) / LEDGER),
         defer_features=config.dataset_conf.feature_device == "accelerator",
-        ctc_frames=frames,
+        ctc_frames=ctc_frames(model),
+        most_labels=model.most_labels if isinstance(model, ASRModel) else None,
         empty_batches=True,  # every rank takes every step
     )
     train, cv = (

@@ -29,6 +29,7 @@ from wenet_uio.dataset.chain.waveform_augment import waveform_augmentations
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.ctc_path import RequireCtcPath
 from wenet_uio.dataset.cursor import Cursor
+from wenet_uio.dataset.decoder_positions import RequirePositions
 from wenet_uio.dataset.formats.data_list import DataType
 from wenet_uio.dataset.kinds.features.checks import STEPS, WAVEFORM_STEPS, check_features
 from wenet_uio.dataset.kinds.to_speak.example import require_speaker
@@ -97,9 +98,8 @@ def build_loader(
         check_features(corpus, conf, training=training)
 
     chains = _chains(conf, labels, corpus, training=training, defer_features=options.defer_features)
-    if options.ctc_frames is not None:
-        last = (RequireCtcPath(options.ctc_frames),)
-        chains = chains._replace(audio=chains.audio + last, features=chains.features + last)
+    last = _bounds_of_model(options)
+    chains = chains._replace(audio=chains.audio + last, features=chains.features + last)
 
     reader = BatchReader(
         corpus,
@@ -160,6 +160,16 @@ def _check_types(data_list: object, config: object, tokenizer: object, options: 
                 f"build_loader: {name}: expected {expected}, found {type(value).__name__} "
                 f"{reprlib.repr(value)}"
             )
+
+
+def _bounds_of_model(options: LoaderOptions) -> tuple[RequireCtcPath | RequirePositions, ...]:
+    """Return the operators that leave out what a model cannot learn."""
+    bounds: list[RequireCtcPath | RequirePositions] = []
+    if options.ctc_frames is not None:
+        bounds.append(RequireCtcPath(options.ctc_frames))
+    if options.most_labels is not None:
+        bounds.append(RequirePositions(options.most_labels))
+    return tuple(bounds)
 
 
 def _chains(

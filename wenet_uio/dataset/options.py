@@ -48,6 +48,9 @@ class LoaderOptions:
     ctc_frames: CtcFrames | None = None
     """Frames of CTC in the model: utterances whose labels need more are left out, and counted as
     filtered (`no_ctc_path`). None: not checked. `wenet_uio.models.lengths.ctc_frames` makes it."""
+    most_labels: int | None = None
+    """Labels that the decoder of the model has positions for: utterances with more are left out,
+    and counted as filtered (`too_many_tokens`). None: any number."""
     empty_batches: bool = False
     """Yield batches without utterances, too. A rank gets one where the last step of an epoch has
     fewer utterances than ranks, or where all samples of a batch are bad. With them every rank takes

@@ -57,6 +57,17 @@ class ASRModel(TrainableModel):
         return idle
 
     @property
+    def most_labels(self) -> int | None:
+        """Most labels of an utterance that the trained decoder has positions for; None: any number."""
+        most = self.decoder.max_tokens
+        return None if most is None or self.attention_weight == 0 else most - self.prompt_length
+
+    @property
+    def prompt_length(self) -> int:
+        """Tokens of the decoder before the text of a training utterance."""
+        return 1
+
+    @property
     def trained_weights(self) -> dict[str, float]:
         """See SpeechModel.trained_weights."""
         return {**super().trained_weights, "attention_weight": self.attention_weight}

@@ -68,6 +68,11 @@ class Whisper(ASRModel):
         return torch.tensor(rows).to(self.ctc.ctc_lo.weight.device, non_blocking=True)
 
     @property
+    def prompt_length(self) -> int:
+        """See ASRModel.prompt_length."""
+        return len(self.tokens.prompt("en"))
+
+    @property
     def prompt_languages(self) -> tuple[str, ...]:
         """See ASRModel.prompt_languages."""
         return self.tokens.languages
