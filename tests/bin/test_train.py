@@ -300,6 +300,7 @@ def test_utterances_without_a_path_of_ctc_are_left_out_and_counted_in_training_a
     record = yaml.safe_load((corpus / "exp/epoch_1.yaml").read_text())
     assert record["samples"] == {"all": 22, "read": 19, "filtered": {"no_ctc_path": 3}, "bad": {}}
     assert "22 utterances: 19 read, 3 filtered (3 no_ctc_path), 0 bad" in said
+    assert "validation left out: 1 no_ctc_path" in said
     assert not (corpus / "exp/bad_samples.jsonl").exists()
 
 

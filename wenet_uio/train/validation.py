@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import torch
 
 from wenet_uio.dataset.types import Batch
+from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine
 from wenet_uio.train.freezing import train_mode
 from wenet_uio.train.memory import Failure, TooLarge
 from wenet_uio.train.metrics import OF_TRAINING, count, loss_sums
 from wenet_uio.train.micro_batches import SizedBatches, emptied, on_device, steps, timed
+
+log = logging.getLogger(__name__)
 
 
 @torch.no_grad()
@@ -22,7 +27,7 @@ def validate(
     """Run the model without dropout on the `batches` of every rank.
 
     Batches that do not fit in memory are split, here and from optimizer step `next_step` on; see
-    memory.py.
+    memory.py. The log has the utterances that are left out, by reason.
 
     Returns:
         Sums over all ranks, named as in StepOutcome.sums; None if `asked_to_stop` was true on a
@@ -40,6 +45,7 @@ def validate(
     names = [name for name in engine.names if name not in OF_TRAINING]
     losses = torch.zeros(len(names), dtype=torch.float64, device=world.device)
     too_large: list[TooLarge] = []
+    left_out: Counter[str] = Counter()
 
     for whole_batches, wait in timed(steps(batches, 1)):
         micro_batches = [
@@ -52,6 +58,7 @@ def validate(
         sums["wait"] += wait
         for name, value in count(whole_batches).items():
             sums[name] += value
+        left_out += _left_out(whole_batches)
 
         if engine.in_step:  # ranks with fewer micro-batches run empty ones
             micro_batches += [emptied(micro_batches[0])] * (int(most) - len(micro_batches))
@@ -60,6 +67,7 @@ def validate(
             if len(batch) or engine.in_step:
                 losses += _losses(engine, batch, names, next_step, too_large)
 
+    _log_left_out(world, left_out)
     train_mode(engine.model)
     engine.size_limit.too_large.update(*world.gather(too_large))
     sums["elapsed"] = time.perf_counter() - began
@@ -88,3 +96,16 @@ def _losses(
         for part in engine.size_limit.parts(batch, next_step)
     ]
     return torch.stack(sums).sum(dim=0)
+
+
+def _left_out(batches: Sequence[Batch]) -> Counter[str]:
+    """Count the utterances that are left out of batches, by reason."""
+    return Counter(sample.reason for batch in batches for sample in batch.skipped)
+
+
+def _log_left_out(world: World, left_out: Counter[str]) -> None:
+    """Log on rank 0 how many utterances all ranks left out, by reason."""
+    (left_out,) = world.add_up(left_out)
+    if left_out and world.rank == 0:
+        reasons = ", ".join(f"{number} {reason}" for reason, number in sorted(left_out.items()))
+        log.info("validation left out: %s", reasons)
