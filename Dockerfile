@@ -2,6 +2,7 @@
 #
 #   docker build -t wenet_uio .                                           # with CUDA libraries, for GPUs and CPUs
 #   docker build -t wenet_uio:cpu --build-arg TORCH_INDEX=URL .           # URL: PyTorch's package index for CPUs, smaller
+#   docker build -t wenet_uio --build-arg PACKAGES=g++ .                  # with a compiler: faster fbank on CPUs
 #   docker build -t wenet_uio:s3 --build-arg EXTRAS="requirements/s3.txt requirements/ray.txt" .
 #
 #   docker run --gpus all --shm-size 16g -v "$PWD:/work" -it wenet_uio bash examples/espeak/s0/run.sh
@@ -10,6 +11,7 @@
 FROM python:3.11-slim-bookworm
 
 ARG TORCH_INDEX=
+ARG PACKAGES=
 ARG EXTRAS="requirements/onnx.txt requirements/serve.txt"
 ENV WENET_UIO_VENV=/opt/venv PIP_NO_CACHE_DIR=1
 
@@ -21,6 +23,9 @@ COPY path.sh requirements.txt ./
 COPY requirements requirements
 COPY tools/setup_env.sh tools/check_requirements.py tools/
 RUN PIP_EXTRA_INDEX_URL="$TORCH_INDEX" && export PIP_EXTRA_INDEX_URL && . ./path.sh && need_packages $EXTRAS
+
+# Optional packages of the system
+RUN [[ -z "$PACKAGES" ]] || { apt-get update && apt-get install -y --no-install-recommends $PACKAGES && rm -rf /var/lib/apt/lists/*; }
 
 # A user of its own, who may write data/ and exp/ of the recipes.
 RUN useradd --create-home --uid 1000 user

@@ -88,6 +88,7 @@ def test_the_built_package_has_every_module_and_data_file(lib: Path) -> None:
     assert {
         "wenet_uio/pages/run.html",
         "wenet_uio/train/ds_stage2.json",
+        "wenet_uio/dataset/chain/fbank.cpp",
         "wenet_uio/__main__.py",
     } <= built
     assert {path.name for path in lib.iterdir()} == {"wenet_uio", "wenet_uio.egg-info"}

@@ -13,6 +13,7 @@ import torch
 from wenet_uio.cli import add_json, command_parser, print_json
 from wenet_uio.config import load_config
 from wenet_uio.config.command_line import add_override_option
+from wenet_uio.dataset.chain.compiled import compiled
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.options import LoaderOptions
@@ -75,6 +76,8 @@ def main() -> None:
 
     profiled = profile(make_loader, args.batches, args.device)
     report, lines = profiled.as_dict(), list(profiled.lines())
+    report["fbank_on_cpu"] = compiled().way
+    lines.append(f"fbank on a CPU by {compiled().way}")
 
     if args.speed:
         report["workers"] = profiled.workers_for(args.speed)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from wenet_uio.dataset.chain.compiled import compiled
 from wenet_uio.train.distributed import World
 
 PACKAGES = ("torch", "torchaudio", "numpy", "soundfile", "sentencepiece")
@@ -36,6 +37,7 @@ def environment(world: World, step: int) -> dict[str, Any]:
         "cpu": f"{len(os.sched_getaffinity(0))} cores, {_cpu_name()}",
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.0f} GB",
         "threads": torch.get_num_threads(),
+        "fbank_on_cpu": compiled().way,
         "system": platform.platform(),
         "python": platform.python_version(),
         **{package: _version(package) for package in PACKAGES},

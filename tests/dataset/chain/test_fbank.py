@@ -11,7 +11,19 @@ from torchaudio.compliance import kaldi
 
 from wenet_uio.config.dataset import FbankConf, LogMelSpectrogramConf, MfccConf
 from wenet_uio.dataset.chain import fbank as module
+from wenet_uio.dataset.chain.compiled import SWITCH, compiled
 from wenet_uio.dataset.chain.fbank import fbank, fbanks, log_mel_spectrogram, mfcc, mfccs
+
+
+@pytest.fixture(params=["compiled", "numpy"])
+def way(request, monkeypatch):
+    """Compute fbank features by the compiled functions, or without them."""
+    monkeypatch.setenv(SWITCH, "1" if request.param == "compiled" else "0")
+    compiled.cache_clear()
+    if request.param == "compiled" and compiled().functions is None:
+        pytest.skip(compiled().description)
+    yield request.param
+    compiled.cache_clear()
 
 
 def speech_like(samples, seed=0):
@@ -23,7 +35,7 @@ def speech_like(samples, seed=0):
 @pytest.mark.parametrize("window_type", ["povey", "hamming", "hanning", "rectangular", "blackman"])
 @pytest.mark.parametrize("snip_edges", [True, False])
 @pytest.mark.parametrize("rate", [16000, 8000])
-def test_fbank_equals_kaldis(window_type, snip_edges, rate):
+def test_fbank_equals_kaldis(window_type, snip_edges, rate, way):
     conf = FbankConf(num_mel_bins=40, window_type=window_type, snip_edges=snip_edges)
     waveform = speech_like(rate * 7)
     expected = kaldi.fbank(
@@ -51,14 +63,14 @@ def test_fbank_equals_kaldis(window_type, snip_edges, rate):
         *(("preemphasis_coefficient", 0.0), ("remove_dc_offset", False)),
     ],
 )
-def test_every_option_has_the_meaning_of_kaldi(option, value):
+def test_every_option_has_the_meaning_of_kaldi(option, value, way):
     waveform = speech_like(16000)
     expected = kaldi.fbank(waveform[None], energy_floor=0.0, **{"num_mel_bins": 40, option: value})
     found = fbank(waveform, 16000, FbankConf(**{"num_mel_bins": 40, option: value}))
     torch.testing.assert_close(found, expected, atol=1e-3, rtol=0)
 
 
-def test_mfcc_equals_kaldis():
+def test_mfcc_equals_kaldis(way):
     waveform = speech_like(16000 * 3)
     expected = kaldi.mfcc(waveform[None], num_mel_bins=40, num_ceps=13, energy_floor=0.0)
     torch.testing.assert_close(
@@ -66,7 +78,7 @@ def test_mfcc_equals_kaldis():
     )
 
 
-def test_a_long_waveform_in_chunks_equals_its_parts():
+def test_a_long_waveform_in_chunks_equals_its_parts(way):
     conf = FbankConf(num_mel_bins=80)
     waveform = speech_like(16000 * 12)
     whole = fbank(waveform, 16000, conf)
@@ -82,7 +94,7 @@ LENGTHS = (16000, 1, 399, 400, 559, 560, 161 * 400, 23456, 600_000, 0, 8000)
 @pytest.mark.parametrize("rate", [16000, 48000])
 @pytest.mark.parametrize("snip_edges", [True, False])
 @pytest.mark.parametrize("bins", [23, 40, 80])
-def test_features_of_a_waveform_have_the_same_bits_in_every_batch(bins, snip_edges, rate):
+def test_features_of_a_waveform_have_the_same_bits_in_every_batch(bins, snip_edges, rate, way):
     waveforms = [speech_like(samples, seed=samples) for samples in LENGTHS]
     conf = FbankConf(num_mel_bins=bins, snip_edges=snip_edges)
     mfcc_conf = MfccConf(num_mel_bins=bins, num_ceps=13, snip_edges=snip_edges)
@@ -120,12 +132,12 @@ def test_features_have_the_same_bits_in_every_batch_on_older_processors(processo
     flags = Path("/proc/cpuinfo").read_text()
     if processor == "Haswell" and "avx2" not in flags:
         pytest.skip("this processor has no AVX2")
-    environment = {**os.environ, "OPENBLAS_CORETYPE": processor}
+    environment = {**os.environ, "OPENBLAS_CORETYPE": processor, SWITCH: "0"}
     command = [sys.executable, "-c", FEATURES_ALONE_AND_TOGETHER]
     subprocess.run(command, env=environment, check=True)
 
 
-def test_a_waveform_that_is_not_finite_changes_no_other_frame():
+def test_a_waveform_that_is_not_finite_changes_no_other_frame(way):
     waveforms = [speech_like(4000), torch.full((4000,), math.nan), speech_like(4000, seed=1)]
     before, damaged, after = fbanks(waveforms, 16000, FbankConf())
     assert damaged.isnan().all()
@@ -140,7 +152,7 @@ def test_a_waveform_that_is_not_finite_changes_no_other_frame():
         (log_mel_spectrogram, LogMelSpectrogramConf()),
     ],
 )
-def test_a_waveform_of_int16_has_the_features_of_its_floats(compute, conf):
+def test_a_waveform_of_int16_has_the_features_of_its_floats(compute, conf, way):
     waveform = speech_like(20000).clamp(-32768, 32767).to(torch.int16)
     assert torch.equal(compute(waveform, 16000, conf), compute(waveform.float(), 16000, conf))
 
@@ -156,16 +168,16 @@ def test_features_do_not_change_inside_autocast(compute, conf):
         assert torch.equal(compute(waveform, 16000, conf), expected)
 
 
-def test_too_short_a_waveform_has_no_frame():
+def test_too_short_a_waveform_has_no_frame(way):
     assert fbank(torch.ones(399), 16000, FbankConf()).shape == (0, 80)
     assert fbank(torch.ones(400), 16000, FbankConf()).shape == (1, 80)
 
 
-def test_digital_silence_is_finite():
+def test_digital_silence_is_finite(way):
     assert torch.isfinite(fbank(torch.zeros(16000), 16000, FbankConf())).all()
 
 
-def test_an_empty_band_is_refused():
+def test_an_empty_band_is_refused(way):
     with pytest.raises(ValueError, match="leave no band at 8000 Hz"):
         fbank(torch.ones(8000), 8000, FbankConf(high_freq=7000))
 
@@ -227,6 +239,7 @@ def test_an_accelerator_transforms_powers_of_two_of_frames(compute, conf, monkey
     monkeypatch.setattr(module, "_on_accelerator", lambda _: True)
     for waveform, features in zip(waveforms, expected, strict=True):
         torch.testing.assert_close(compute(waveform, 16000, conf), features, atol=1e-4, rtol=1e-4)
+    assert sizes
     assert sizes <= {128, 256, 512}
 
 

@@ -1,13 +1,16 @@
 """White noise as a function of (seed, sample number): equal in a worker and on an accelerator, in
-any batch.
+any batch, by compiled functions (fbank.cpp) and by torch.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from functools import lru_cache
 
 import torch
+
+from wenet_uio.dataset.chain.compiled import compiled, int16_or_float32
 
 LEVELS = 1 << 16
 """Number of values of the noise: quantiles of the normal distribution, up to 4.3 standard
@@ -30,6 +33,38 @@ def white_noise(seeds: torch.Tensor, samples: int) -> torch.Tensor:
     counters = torch.arange(1, -(-samples // 4) + 1, device=seeds.device)
     noise = _noise_of((seeds[:, None] + counters * GOLDEN).flatten())
     return noise.view(len(seeds), -1)[:, :samples]
+
+
+def dithered(
+    waveforms: Sequence[torch.Tensor], seeds: Sequence[int], deviation: float
+) -> list[torch.Tensor]:
+    """Return each waveform (samples,) plus `white_noise` of its seed times a deviation, float32 on
+    the CPU.
+    """
+    functions = compiled().functions
+    if functions is None:
+        noises = white_noises(seeds, [*map(len, waveforms)])
+        return [
+            torch.add(waveform, noise, alpha=deviation)
+            for waveform, noise in zip(waveforms, noises, strict=True)
+        ]
+
+    quantiles = _quantiles(torch.device("cpu"))
+    sums: list[torch.Tensor] = []
+    for waveform, seed in zip(waveforms, seeds, strict=True):
+        waveform = int16_or_float32(waveform)
+        sums.append(torch.empty(len(waveform)))
+        functions.add_noise(
+            ctypes.c_void_p(waveform.data_ptr()),
+            ctypes.c_int(waveform.dtype == torch.int16),
+            ctypes.c_int64(len(waveform)),
+            ctypes.c_uint64(seed),
+            ctypes.c_float(deviation),
+            ctypes.c_void_p(quantiles.data_ptr()),
+            ctypes.c_void_p(sums[-1].data_ptr()),
+        )
+
+    return sums
 
 
 def white_noises(seeds: Sequence[int], samples: Sequence[int]) -> list[torch.Tensor]:

@@ -9,6 +9,9 @@ imaginary parts. The work is done in chunks that stay in the cache of the proces
 Several waveforms, or the rows of a padded batch, are treated as one long waveform, in which every
 one of them takes a whole number of frame shifts. Frames that overlap two of them are computed and
 ignored. So the same code serves one waveform and a batch, with few calls.
+
+On a CPU, `fbanks` and `mfccs` use compiled functions instead (`compiled_fbank.py`), if a compiler
+has made them.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import torch
 
 from wenet_uio.audio.decoders import INT16_SCALE
 from wenet_uio.config.dataset import FbankConf, LogMelSpectrogramConf, MfccConf
+from wenet_uio.dataset.chain.compiled_fbank import can_compute, log_mel_energies
 from wenet_uio.dataset.chain.mel import (
     FRAME_BLOCK,
     Mel,
@@ -34,6 +38,7 @@ from wenet_uio.dataset.chain.mel import (
     mel_weights,
 )
 from wenet_uio.dataset.chain.scratch import scratch
+from wenet_uio.dataset.chain.window import EPSILON, fft_size_of, window_and_shift, window_of
 
 CHUNK_FRAMES = 21 * FRAME_BLOCK
 """Frames per chunk on a CPU, 504: 1 MB of float32 at 16 kHz."""
@@ -41,8 +46,6 @@ JOINED_SAMPLES = 1 << 19
 """Samples of waveforms that are joined: 2 MB of float32."""
 DEVICE_CHUNK_FRAMES = 32768
 """Frames per chunk on an accelerator."""
-EPSILON = torch.finfo(torch.float32).eps
-"""Kaldi raises energies to this floor before the logarithm."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,10 @@ def fbanks(
     else:
         frames = [(len(waveform) + shift // 2) // shift for waveform in waveforms]
         waveforms = [_waveform_with_edges(waveform, sample_rate, conf) for waveform in waveforms]
+
+    on_cpu = not any(map(_on_accelerator, waveforms))
+    if on_cpu and can_compute(sample_rate, conf):
+        return log_mel_energies(waveforms, frames, sample_rate, conf)
 
     features: list[torch.Tensor] = []
     group: list[torch.Tensor] = []
@@ -281,11 +288,6 @@ def batch_log_mel_spectrogram(
     return torch.maximum(energies, loudest[:, None, None] - 8.0).add_(4.0).div_(4.0)
 
 
-def window_and_shift(sample_rate: int, conf: FbankConf) -> tuple[int, int]:
-    """Return samples of a frame, and samples between the starts of two frames."""
-    return int(sample_rate * conf.frame_length * 0.001), int(sample_rate * conf.frame_shift * 0.001)
-
-
 def _joined(waveforms: torch.Tensor, size: int, shift: int) -> torch.Tensor:
     """Concatenate rows (B, samples), each padded to a whole number of shifts, so that all have
     equally many frames.
@@ -328,28 +330,14 @@ def _spectrum(windowed: torch.Tensor) -> torch.Tensor:
 def _tables(sample_rate: int, conf: FbankConf, device: torch.device) -> _Tables:
     """Compute what does not depend on the waveform, in float64; the tables are float32."""
     size, shift = window_and_shift(sample_rate, conf)
-    fft_size = 1 << (size - 1).bit_length()
-    window = _window(conf.window_type, size)
+    fft_size = fft_size_of(size)
+    window = window_of(conf.window_type, size)
     window, ones = (
         table.float().to(device) for table in (window, window * (1 - conf.preemphasis_coefficient))
     )
     mel = mel_weights(mel_matrix(sample_rate, fft_size, conf), device)
 
     return _Tables(window, ones, mel, shift, fft_size)
-
-
-def _window(kind: str, size: int) -> torch.Tensor:
-    """Return a window (size,) float64, by the formulas of Kaldi."""
-    phase = torch.arange(size, dtype=torch.float64) * (2 * math.pi / (size - 1))
-    if kind == "rectangular":
-        return torch.ones(size, dtype=torch.float64)
-    if kind == "hamming":
-        return 0.54 - 0.46 * phase.cos()
-    if kind == "blackman":
-        return 0.42 - 0.5 * phase.cos() + 0.08 * (2 * phase).cos()
-
-    hann = 0.5 - 0.5 * phase.cos()
-    return hann.pow(0.85) if kind == "povey" else hann
 
 
 def _kaldi_edges(

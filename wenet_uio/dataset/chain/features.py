@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from wenet_uio.config.dataset import DatasetConf, FbankConf, LogMelSpectrogramConf, MfccConf
-from wenet_uio.dataset.chain.dither import white_noises
+from wenet_uio.dataset.chain.compiled import compiled
+from wenet_uio.dataset.chain.dither import dithered
 from wenet_uio.dataset.chain.fbank import fbanks, log_mel_spectrogram, mfccs
 from wenet_uio.dataset.types import BatchOperator, Example, SkipSample, waveform_of
 
@@ -25,10 +26,10 @@ class Dither(BatchOperator):
     def apply_to_all(self, examples: Sequence[Example]) -> list[Example | SkipSample]:
         """Change `waveform`."""
         waveforms = [waveform_of(example) for example in examples]
-        noises = white_noises([example.random for example in examples], [*map(len, waveforms)])
+        sums = dithered(waveforms, [example.random for example in examples], self.deviation)
         return [
-            replace(example, waveform=torch.add(waveform, noise, alpha=self.deviation))
-            for example, waveform, noise in zip(examples, waveforms, noises, strict=True)
+            replace(example, waveform=waveform)
+            for example, waveform in zip(examples, sums, strict=True)
         ]
 
 
@@ -73,10 +74,13 @@ def feature_operators(
 ) -> tuple[Callable[[Example], Example], ...]:
     """Return the operators that compute the features which `conf` selects; only training adds
     dither.
+
+    What these operators call is compiled now if it is missing, so that no worker has to.
     """
     if conf.feats_type == "log_mel_spectrogram":
         return (ComputeLogMelSpectrogram(conf.log_mel_spectrogram_conf),)
 
+    compiled()
     compute = (
         ComputeMfcc(conf.mfcc_conf) if conf.feats_type == "mfcc" else ComputeFbank(conf.fbank_conf)
     )

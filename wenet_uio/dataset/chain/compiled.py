@@ -1,0 +1,226 @@
+"""The functions of fbank.cpp, which the C++ compiler of the machine compiles at first use.
+
+The compiled file is kept in the cache folder for later processes, or else in the folder of
+temporary files. Its name has a digest of all that it depends on, so machines with different
+processors may share a home folder. Without a compiler the features are computed by torch and numpy.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import os
+import platform
+import shlex
+import shutil
+import signal
+import stat
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from wenet_uio.dataset.storage.settings import cache_folder
+from wenet_uio.files import is_temporary, locked, temporary_of
+
+SOURCE = Path(__file__).with_name("fbank.cpp")
+SWITCH = "WENET_UIO_COMPILE"
+"""Variable of the environment; 0 switches the compiled functions off."""
+COMPILERS = ("c++", "g++", "clang++")
+FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-shared", "-fPIC")
+TIME_LIMIT = 120
+"""Seconds in which the compiler must end. It takes less than one."""
+PROCESSOR = {
+    *("vendor_id", "cpu family", "model", "model name", "stepping", "flags"),
+    *("Features", "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision"),
+}
+"""What /proc/cpuinfo says of the type of a processor."""
+
+log = logging.getLogger(__name__)
+
+
+class Compiled(NamedTuple):
+    """The compiled functions, or why there are none."""
+
+    functions: ctypes.CDLL | None
+    description: str
+    """The path of the compiled file; without functions the reason, and how to mend it."""
+
+    @property
+    def way(self) -> str:
+        """How features are computed on a CPU, for reports."""
+        way = "torch and numpy" if self.functions is None else "compiled functions"
+        return f"{way} ({self.description})"
+
+
+class _NotCompiledError(Exception):
+    """The message says why there are no compiled functions, and how to mend it."""
+
+
+@lru_cache(maxsize=1)
+def compiled() -> Compiled:
+    """Return the compiled functions, after compiling them if no process has done so before.
+
+    Processes that this one forks have them already.
+    """
+    try:
+        functions, path = _load()
+    except _NotCompiledError as reason:
+        log.info("fbank features are computed by torch and numpy, which is slower: %s", reason)
+        return Compiled(None, str(reason))
+
+    return Compiled(functions, str(path))
+
+
+def int16_or_float32(waveform: torch.Tensor) -> torch.Tensor:
+    """Return a waveform as the compiled functions read it: without gaps, of one of these types."""
+    if waveform.dtype not in (torch.int16, torch.float32):
+        waveform = waveform.float()
+    return waveform.contiguous()
+
+
+def _load() -> tuple[ctypes.CDLL, Path]:
+    if os.environ.get(SWITCH, "").strip() == "0":
+        raise _NotCompiledError(f"{SWITCH}=0 switches the compiled functions off")
+
+    compiler = _compiler()
+    name = f"fbank-{_digest(compiler)}.so"
+    problems: list[str] = []
+    for folder in _folders():
+        try:
+            path = _compiled_file(folder, name, compiler)
+            return ctypes.CDLL(str(path)), path
+        except OSError as error:  # read-only, full, without locks, mounted noexec
+            problems.append(str(error))
+
+    raise _NotCompiledError(
+        f"no folder for the compiled functions ({'; '.join(problems)}); set WENET_UIO_CACHE or "
+        "TMPDIR to a folder of yours that can be written and is not mounted noexec"
+    )
+
+
+def _compiler() -> list[str]:
+    """Return the command of the C++ compiler.
+
+    Raises:
+        _NotCompiledError: there is none.
+    """
+    chosen = os.environ.get("CXX", "").strip()
+    try:
+        commands = [shlex.split(chosen)] if chosen else [[name] for name in COMPILERS]
+    except ValueError as error:
+        raise _NotCompiledError(f"CXX={chosen}: {error}") from None
+
+    for program, *options in commands:
+        path = shutil.which(program)
+        if path is not None:
+            return [path, *options]
+
+    missing = f"CXX={chosen}: no such program" if chosen else f"no {', '.join(COMPILERS)}"
+    raise _NotCompiledError(f"{missing}; install g++, or set CXX to a C++ compiler")
+
+
+def _digest(compiler: Sequence[str]) -> str:
+    """Return a digest of what the compiled file depends on."""
+    version = _run([*compiler, "--version"])
+    parts = (SOURCE.read_text(), version, *compiler, *FLAGS, platform.machine(), *_processor())
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+
+
+def _processor() -> list[str]:
+    """Return lines that tell one type of processor from another."""
+    information = Path("/proc/cpuinfo")
+    if not information.exists():
+        return [platform.processor()]
+
+    lines = information.read_text().splitlines()
+    return sorted({line for line in lines if line.partition(":")[0].strip() in PROCESSOR})
+
+
+def _folders() -> list[Path]:
+    """Return the folders to try: nobody but this user may write into them."""
+    name = f"compiled-{os.getuid()}"
+    folders = [Path(tempfile.gettempdir()) / f"wenet_uio-{name}"]
+    with suppress(RuntimeError):  # the user has no home folder
+        folders.insert(0, cache_folder().with_name(name))
+    return folders
+
+
+def _compiled_file(folder: Path, name: str, compiler: Sequence[str]) -> Path:
+    """Return the path of the compiled file, after compiling it if it is missing.
+
+    Raises:
+        OSError: the folder cannot be used.
+        _NotCompiledError: the compiler failed.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise OSError(f"{folder}: others may write into this folder")
+
+    path = folder / name
+    if path.exists():
+        return path
+
+    with locked(folder / "lock", create=True):
+        for file in folder.iterdir():  # of processes that were killed
+            if is_temporary(file):
+                file.unlink()
+        if not path.exists():
+            _compile(compiler, path)
+
+    return path
+
+
+def _compile(compiler: Sequence[str], path: Path) -> None:
+    temporary = temporary_of(path)
+    try:
+        _run([*compiler, *FLAGS, str(SOURCE), "-o", str(temporary)])
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _run(command: Sequence[str]) -> str:
+    """Run a compiler and return its output.
+
+    Raises:
+        _NotCompiledError: it failed, or did not end.
+    """
+    mend = "mend it, or set CXX to another C++ compiler"
+    pipe = subprocess.PIPE
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise _NotCompiledError(f"{command[0]}: {error.strerror}; {mend}") from None
+
+    try:
+        output, errors = process.communicate(timeout=TIME_LIMIT)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # also the programs that a wrapper started
+        process.communicate()
+        raise _NotCompiledError(f"{command[0]} did not end in {TIME_LIMIT} s; {mend}") from None
+
+    if process.returncode:
+        lines = [line for line in errors.splitlines() if "error" in line] or ["no message"]
+        raise _NotCompiledError(
+            f"{command[0]} failed with exit status {process.returncode} ({lines[0].strip()}); {mend}"
+        )
+
+    return output
