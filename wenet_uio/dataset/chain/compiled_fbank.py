@@ -161,23 +161,26 @@ def _mel_tables(mel: np.ndarray, quads: np.ndarray) -> tuple[np.ndarray, np.ndar
 
     The last bin in which a power has a weight is the upper one, in which the weights rise.
     """
+    # (bins + 2,) columns: none is below the first bin, and none above the last one.
+    padded = np.pad(mel, ((0, 0), (1, 1)))
     num_powers, num_bins = mel.shape
-    places = [2 * quads[power % len(quads)] + power // len(quads) for power in range(num_powers)]
-    places[-1] = 2 * quads[0] + 4
-    entries: list[list[tuple[int, float, float]]] = [[] for _ in range(num_bins + 1)]
-    for power in range(num_powers):
-        bins = mel[power].nonzero()[0]
-        if len(bins):
-            upper = int(bins[-1])
-            entries[upper].append(
-                (places[power], mel[power, upper], mel[power, upper - 1] if upper else 0)
-            )
+    last_bin = num_bins - 1 - (mel[:, ::-1] != 0).argmax(1)
+    upper = np.where(mel.any(1), last_bin, -1)
 
-    # A bin without powers gets one without weight, so that nan stays nan.
-    entries = [of_bin or [(places[0], 0.0, 0.0)] for of_bin in entries]
-    in_order = [entry for of_bin in entries for entry in of_bin]
+    powers = [_powers_of_bin(upper, upper_bin) for upper_bin in range(num_bins + 1)]
+    weights = [padded[of_bin][:, [b + 1, b]] for b, of_bin in enumerate(powers)]
+    places = 2 * quads[np.arange(num_powers) % len(quads)] + np.arange(num_powers) // len(quads)
+    places[-1] = 2 * quads[0] + 4  # the power at half the sample rate
     return (
-        np.array([len(of_bin) for of_bin in entries], np.int32),
-        np.array([place for place, *_ in in_order], np.int32),
-        np.array([weights for _, *weights in in_order], np.float32),
+        np.array([len(of_bin) for of_bin in powers], np.int32),
+        places[np.concatenate(powers)].astype(np.int32),
+        np.concatenate(weights).astype(np.float32),
     )
+
+
+def _powers_of_bin(upper: np.ndarray, upper_bin: int) -> np.ndarray:
+    """Return the powers whose upper bin this is. Without any, the first power, so that nan stays
+    nan: it has no weight there.
+    """
+    powers = (upper == upper_bin).nonzero()[0]
+    return powers if len(powers) else np.zeros(1, np.intp)

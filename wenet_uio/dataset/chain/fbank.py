@@ -88,6 +88,14 @@ def fbanks(
     if on_cpu and can_compute(sample_rate, conf):
         return log_mel_energies(waveforms, frames, sample_rate, conf)
 
+    features = _energies_in_groups(waveforms, sample_rate, conf)
+    return [energies[:number] for energies, number in zip(features, frames, strict=True)]
+
+
+def _energies_in_groups(
+    waveforms: Sequence[torch.Tensor], sample_rate: int, conf: FbankConf
+) -> list[torch.Tensor]:
+    """Return `_energies_of_all`, of JOINED_SAMPLES at a time."""
     features: list[torch.Tensor] = []
     group: list[torch.Tensor] = []
     samples = 0
@@ -99,8 +107,7 @@ def fbanks(
         group.append(waveform)
         samples += len(waveform)
 
-    features += _energies_of_all(group, sample_rate, conf)
-    return [energies[:number] for energies, number in zip(features, frames, strict=True)]
+    return [*features, *_energies_of_all(group, sample_rate, conf)]
 
 
 def _energies_of_all(
