@@ -174,7 +174,7 @@ def _mel_tables(mel: np.ndarray, quads: np.ndarray) -> tuple[np.ndarray, np.ndar
     return (
         np.array([len(of_bin) for of_bin in powers], np.int32),
         places[np.concatenate(powers)].astype(np.int32),
-        np.concatenate(weights).astype(np.float32),
+        np.concatenate(weights).astype(np.float32, order="C"),
     )
 
 
