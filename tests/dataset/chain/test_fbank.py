@@ -230,6 +230,7 @@ def test_whisper_features_equal_those_of_wenet(golden2, name, samples, conf):
     ("compute", "conf"), [(fbank, FbankConf()), (log_mel_spectrogram, LogMelSpectrogramConf())]
 )
 def test_an_accelerator_transforms_powers_of_two_of_frames(compute, conf, monkeypatch):
+    monkeypatch.setattr(module, "can_compute", lambda *_: False)
     waveforms = [1000 * torch.randn(samples) for samples in (16000, 16400, 23000, 48000)]
     expected = [compute(waveform, 16000, conf) for waveform in waveforms]
     sizes, transform = set(), torch.fft.rfft
@@ -245,6 +246,7 @@ def test_an_accelerator_transforms_powers_of_two_of_frames(compute, conf, monkey
 
 @pytest.mark.filterwarnings("error")
 def test_an_accelerator_computes_chunks_of_any_length(monkeypatch):
+    monkeypatch.setattr(module, "can_compute", lambda *_: False)
     waveforms = [speech_like(400 + 160 * frames) for frames in range(70)]
     expected = [fbank(waveform, 16000, FbankConf()) for waveform in waveforms]
     monkeypatch.setattr(module, "_on_accelerator", lambda _: True)
