@@ -18,7 +18,7 @@ RECIPE = """\
 #
 # Stages: 0 first  1 second
 
-set -euo pipefail
+set -eu
 cd "$(dirname "$0")"
 . recipe.sh
 
@@ -68,6 +68,13 @@ def test_options_override_defaults(recipe, arguments):
     result = recipe(*arguments)
     assert result.returncode == 0
     assert result.stdout.splitlines() == ["first with 32", "second of two words_derived"]
+
+
+@pytest.mark.parametrize("failing", ["false", "false | true", 'echo "$absent"'])
+def test_a_command_that_fails_ends_the_recipe_also_in_a_pipe(recipe, failing):
+    result = recipe(script=lines(f"echo before\n{failing}\necho after\n"))
+    assert result.returncode == 1
+    assert result.stdout == "before\n"
 
 
 def test_values_derived_after_parsing_use_the_options(recipe):
