@@ -201,3 +201,20 @@ def test_iterators_that_are_unfinished_when_the_interpreter_ends_say_nothing(mak
     command = [sys.executable, "-c", UNFINISHED, make_lists(COUNT)["raw"]]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+KILLED = """
+import os, sys
+from multiprocessing import connection
+from tests.support.data.loading import loader
+
+connection.answer_challenge = lambda *_: os.kill(os.getpid(), 9)
+next(iter(loader(sys.argv[1], "raw", num_workers=1)))
+"""
+"""A rank that is killed while it takes the memory of a batch from its worker."""
+
+
+def test_a_rank_that_is_killed_while_it_takes_a_batch_leaves_no_stack_trace(make_lists):
+    command = [sys.executable, "-c", KILLED, make_lists(COUNT)["raw"]]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (-signal.SIGKILL, "")

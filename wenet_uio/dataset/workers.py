@@ -7,12 +7,13 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any
 
 import torch
@@ -182,13 +183,26 @@ def _start_careful(number: int) -> None:
 
 def _end_with_the_rank(_: int) -> None:
     """Make a worker ignore SIGTERM unless its rank sent it: a cluster's scheduler may signal every
-    process of a job.
+    process of a job. If the rank is killed while it takes a batch, the worker prints no stack trace.
     """
+    rank = os.getppid()
+    show = sys.excepthook
+
+    def show_unless_alone(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        if issubclass(kind, (ConnectionError, EOFError)):
+            time.sleep(DYING)
+        if os.getppid() == rank:
+            show(kind, error, trace)
+
+    # The thread that hands over shared memory calls it.
+    sys.excepthook = show_unless_alone
+
     if not hasattr(signal, "sigwaitinfo"):  # macOS
         return
 
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-    rank = os.getppid()
 
     def wait_for_end() -> None:
         while signal.sigwaitinfo([signal.SIGTERM]).si_pid != rank:
