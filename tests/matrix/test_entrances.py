@@ -239,6 +239,8 @@ def heard(model, recordings, tmp_path_factory):
     inputs += ("--check_data", folder / "data.list", "--num_check", 2)
     command("export_jit", *inputs, "--output_file", model / "final.zip")
     command("export_onnx", *inputs, "--output_dir", model / "onnx")
+    command("export_onnx", *inputs, "--output_dir", model / "onnx", "--runtimes", "streams")
+    streams = wenet_uio.load_model(model / "onnx/streams")
     entrances: dict[str, Callable[[], dict[str, str]]] = {
         "transcribe": lambda: by_python(recogniser, recordings),
         "transcribe.py": lambda: by_transcribe(model, recordings, folder),
@@ -248,6 +250,9 @@ def heard(model, recordings, tmp_path_factory):
         "by levels": lambda: by_python(recogniser, recordings, "energy"),
         "stream by levels": lambda: by_stream(recogniser, recordings, "energy"),
         "ONNX": lambda: by_python(wenet_uio.load_model(model / "onnx/offline"), recordings),
+        "streams": lambda: by_python(streams, recordings),
+        "stream of streams": lambda: by_stream(streams, recordings),
+        "streams by levels": lambda: by_stream(streams, recordings, "energy"),
     }
     texts = {name: hear() for name, hear in entrances.items()}
     with served(recogniser, ServeOptions()) as home:
@@ -255,6 +260,9 @@ def heard(model, recordings, tmp_path_factory):
         texts["WebSocket"] = by_socket(home.socket_url, recordings)
         if program():
             texts["page"] = by_page(home.url, recordings)
+    with served(streams, ServeOptions()) as home:
+        texts["HTTP of streams"] = by_http(home.url, recordings)
+        texts["WebSocket of streams"] = by_socket(home.socket_url, recordings)
     return texts
 
 
