@@ -38,7 +38,7 @@ from wenet_uio.config.command_line import (
     device_of,
 )
 from wenet_uio.config.without_effect import RECOGNIZE_OPTIONS
-from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.dataset.dataset import build_loader, note_of_trimmed
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import Skipped
@@ -139,6 +139,8 @@ def main() -> None:
     # A missing index is written here, before several processes need it.
     test_set = open_test_set(args)
     corpus = test_set.loader.corpus
+    if trimmed := note_of_trimmed(corpus, test_set.config.dataset_conf, training=False):
+        print(f"warning: {trimmed}", file=sys.stderr)
 
     start = time.perf_counter()
     recognition = recognize_in_processes(args, options, test_set)

@@ -30,7 +30,7 @@ from wenet_uio.config.train import ENGINES
 from wenet_uio.config.without_effect import TRAIN_OPTIONS
 from wenet_uio.convert.start import Start, open_start
 from wenet_uio.dataset.corpus.base import Corpus
-from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.dataset.dataset import build_loader, note_of_trimmed
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.options import LoaderOptions
@@ -473,11 +473,20 @@ def build_loaders(
                 f"({reasons}); widen the limits"
             )
 
+    if world.rank == 0:
+        warn_of_trimmed(config, train.corpus, cv.corpus)
     refuse_conversations(train.corpus)
     if train.corpus.has_text_only:
         check_text_is_trainable(train.corpus.data_list, config)
 
     return train, cv
+
+
+def warn_of_trimmed(config: Config, train: Corpus, cv: Corpus) -> None:
+    """Warn of utterances of which the features keep the beginning alone."""
+    for corpus, training in ((train, True), (cv, False)):
+        if trimmed := note_of_trimmed(corpus, config.dataset_conf, training=training):
+            log.warning(trimmed)
 
 
 def refuse_conversations(corpus: Corpus) -> None:

@@ -162,6 +162,27 @@ def _check_types(data_list: object, config: object, tokenizer: object, options: 
             )
 
 
+def note_of_trimmed(corpus: Corpus, conf: DatasetConf, *, training: bool) -> str | None:
+    """Say that utterances are longer than what the features keep of each; None if none is.
+
+    Args:
+        training: whether `filter_conf` leaves utterances out.
+    """
+    mel = conf.log_mel_spectrogram_conf
+    if conf.feats_type != "log_mel_spectrogram" or not mel.pad_or_trim:
+        return None
+
+    longest = float(corpus.extremes(slice(None)).longest.max(initial=0))
+    if training and conf.filter_conf.max_duration is not None:
+        longest = min(longest, conf.filter_conf.max_duration)
+    if longest <= mel.max_duration:
+        return None
+    return (
+        f"{corpus.data_list}: utterances of up to {longest:.4g} s, of which the model hears the "
+        f"first {mel.max_duration} s (log_mel_spectrogram_conf.pad_or_trim): cut longer utterances"
+    )
+
+
 def _bounds_of_model(options: LoaderOptions) -> tuple[RequireCtcPath | RequirePositions, ...]:
     """Return the operators that leave out what a model cannot learn."""
     bounds: list[RequireCtcPath | RequirePositions] = []
