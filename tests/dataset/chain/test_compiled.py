@@ -71,6 +71,7 @@ def expect_numpy(reason, caplog):
             assert fbank(WAVEFORM, 16000, FbankConf()).shape == (23, 80)
             feature_operators(DatasetConf(), training=True)
     assert compiled().functions is None
+    assert compiled().way == f"torch and numpy ({compiled().description})"
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == 1, messages
     assert reason in messages[0]
@@ -86,6 +87,7 @@ def test_the_first_use_compiles_and_later_ones_load_the_file(folders, monkeypatc
         assert compiled().functions is not None
     assert calls(folders) == 1
 
+    assert compiled().way == "compiled functions"
     path = Path(compiled().description)
     assert path.parent == folders / "cache" / f"compiled-{os.getuid()}"
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700

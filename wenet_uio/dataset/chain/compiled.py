@@ -54,9 +54,12 @@ class Compiled(NamedTuple):
 
     @property
     def way(self) -> str:
-        """How features are computed on a CPU, for reports."""
-        way = "torch and numpy" if self.functions is None else "compiled functions"
-        return f"{way} ({self.description})"
+        """How features are computed on a CPU, for reports, without paths of the machine if all is
+        well.
+        """
+        if self.functions is not None:
+            return "compiled functions"
+        return f"torch and numpy ({self.description})"
 
 
 class _NotCompiledError(Exception):
