@@ -129,6 +129,51 @@ def test_command_writes_the_mean(run_folder):
     assert done.stderr == ""
 
 
+def start_with_loss(loss: float, run_folder: Path) -> None:
+    """Let the run have started from a trained model, with the newer format of yaml."""
+    record = {"epoch": -1, "loss_dict": {"loss": loss}, "compared": {"loss": 1.0}}
+    (run_folder / "init.yaml").write_text(yaml.safe_dump(record))
+    (run_folder / "epoch_4.yaml").write_text(yaml.safe_dump({"loss_dict": {"loss": 2.04}}))
+
+
+def test_the_start_of_a_fine_tuning_counts_as_one_more_epoch(run_folder):
+    start_with_loss(2.5, run_folder)
+    done = average(
+        *("--src_path", run_folder, "--dst_model", run_folder / "avg.pt"),
+        *("--num", 3, "--val_best", "--with_start"),
+    )
+    assert done.returncode == 0, done.stderr
+    weights = torch.load(run_folder / "avg.pt", weights_only=True)
+    assert weights["w"].tolist() == [(2 + 1 + 3 + 99) / 4] * 2
+    assert done.stdout.splitlines()[-2:] == [
+        "before fine-tuning",
+        f"{run_folder / 'avg.pt'}: mean of 4",
+    ]
+    assert done.stderr == ""
+
+
+def test_a_start_that_all_epochs_are_worse_than_counts_once(run_folder):
+    start_with_loss(0.0, run_folder)
+    chosen = choose_epochs(run_folder, 3, val_best=True, with_start=True)
+    assert numbers(chosen) == [-1]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ([], "this run did not start from a trained model"),
+        (["--running"], "a running average is of epochs only"),
+    ],
+)
+def test_a_start_that_cannot_count_is_one_line(run_folder, more, message):
+    done = average(
+        "--src_path", run_folder, "--dst_model", run_folder / "avg.pt", "--with_start", *more
+    )
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_fewer_epochs_than_num_is_a_warning(run_folder):
     done = average("--src_path", run_folder, "--dst_model", run_folder / "avg.pt", "--num", 9)
     assert done.returncode == 0

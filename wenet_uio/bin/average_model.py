@@ -48,6 +48,11 @@ def _parser() -> argparse.ArgumentParser:
         help="take the epochs with the lowest validation loss, not the newest",
     )
     parser.add_argument(
+        "--with_start",
+        action="store_true",
+        help="of a run that started from a trained model: let this model count as one more epoch",
+    )
+    parser.add_argument(
         "--running",
         action="store_true",
         help="take the running average (model_avg) of the newest epochs; a --num larger than their "
@@ -93,6 +98,11 @@ def main() -> None:
             "argument --running: a running average has the epochs in order; leave out --val_best"
         )
 
+    if arguments.running and arguments.with_start:
+        parser.error(
+            "argument --running: a running average is of epochs only; leave out --with_start"
+        )
+
     if arguments.merge_lora and arguments.only_lora:
         parser.error("argument --only_lora: --merge_lora leaves no low-rank weights")
 
@@ -126,10 +136,12 @@ def _average_epochs(arguments: argparse.Namespace) -> None:
         val_best=arguments.val_best,
         min_epoch=arguments.min_epoch,
         max_epoch=arguments.max_epoch,
+        with_start=arguments.with_start,
     )
-    if len(epochs) < num:
+    found = max(1, len(epochs) - arguments.with_start)
+    if found < num:
         print(
-            f"warning: --num {num}, but only {len(epochs)} of them found; averaging what is there",
+            f"warning: --num {num}, but only {found} of them found; averaging what is there",
             file=sys.stderr,
         )
 

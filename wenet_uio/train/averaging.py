@@ -46,6 +46,7 @@ def choose_epochs(
     val_best: bool,
     min_epoch: int = 0,
     max_epoch: int | None = None,
+    with_start: bool = False,
 ) -> list[Epoch]:
     """Choose `num` epochs of a run: those with the lowest validation loss, or the newest.
 
@@ -58,18 +59,25 @@ def choose_epochs(
             out.
         min_epoch: first epoch that may be chosen.
         max_epoch: last epoch that may be chosen; None: no limit.
+        with_start: add the trained model that the run started from, with the number BEFORE.
 
     Returns:
-        The best (or newest) epoch first.
+        The best (or newest) epoch first, the start last.
 
     Raises:
         OSError: the yaml of an epoch cannot be opened.
-        ValueError: no epoch is left to choose from, or a yaml has no loss.
+        ValueError: no epoch is left to choose from, a yaml has no loss, or the run did not start
+            from a trained model.
     """
     epochs = [Epoch(number, path) for number, path in numbered(Path(folder), "epoch_*.pt")]
     last = math.inf if max_epoch is None else max_epoch
     allowed = [epoch for epoch in epochs if min_epoch <= epoch.number <= last]
     baseline = Baseline.of(Path(folder))
+    if with_start and not baseline:
+        raise ValueError(
+            f"{folder}: this run did not start from a trained model, so its start is random; leave "
+            "out --with_start"
+        )
     if baseline and allowed:
         allowed = _not_worse(allowed, baseline, Path(folder))
 
@@ -81,6 +89,8 @@ def choose_epochs(
             "train first"
         )
 
+    if with_start and all(epoch.number != BEFORE for epoch in chosen):
+        return [*chosen[:num], _start_of(Path(folder))]
     return chosen[:num]
 
 
@@ -99,7 +109,12 @@ def _not_worse(epochs: Sequence[Epoch], baseline: Baseline, folder: Path) -> lis
         return [epoch for epoch in epochs if epoch not in worse]
 
     log.warning("%s: no epoch is better than the model before fine-tuning, which is taken", folder)
-    return [Epoch(BEFORE, folder / f"{INIT}.pt")]
+    return [_start_of(folder)]
+
+
+def _start_of(folder: Path) -> Epoch:
+    """Return the weights of a run before its first step."""
+    return Epoch(BEFORE, folder / f"{INIT}.pt")
 
 
 def _losses_of(weights: Path) -> dict[str, float]:
