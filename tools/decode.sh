@@ -12,7 +12,7 @@ set -euo pipefail
 dir=                      # experiment folder
 data_type=raw             # type of the data lists: raw or shard
 average_num=5             # number of checkpoints to average: those with the lowest validation loss
-avg=best                  # best: the mean of average_num checkpoints; running: the running average (model_avg)
+avg=best                  # best: mean of average_num checkpoints; with_start: with the model before fine-tuning; running: see model_avg
 decode_modes=auto         # separated by spaces; auto: those of the family that the model is trained for
 tests="test"              # parts of data/ to decode; with several, each has its own result folder
 result_dir=               # folder of the results; default: the experiment folder
@@ -45,8 +45,9 @@ more+=("${trusted[@]}")
 if [[ " ${defaults[1]-} " == *" language "* && $language =~ ^[a-z]+$ ]]; then more=(--language "$language" "${more[@]}"); fi
 case $avg in
   best) chosen=(--num "$average_num" --val_best) ;;
+  with_start) chosen=(--num "$average_num" --val_best --with_start) ;;
   running) chosen=(--running) ;;
-  *) die "--avg $avg: expected best or running" ;;
+  *) die "--avg $avg: expected best, with_start or running" ;;
 esac
 # SIGTERM lets training end with status 0 before its last epoch.
 [[ -e $dir/final.pt ]] || log "warning: $dir: training is not complete (no final.pt); stage 4 resumes it"

@@ -288,10 +288,11 @@ def test_a_config_that_names_code_is_decoded_with_trust_only(arguments, tmp_path
     assert "names code that would run: no_such:TOY" in (tmp_path / "messages").read_text()
 
 
-def test_the_running_average_is_decoded_by_avg_running(arguments, tmp_path):
+def test_avg_chooses_what_is_averaged_and_decoded(arguments, tmp_path):
     decode = ("decode.sh", "--dir", "my * exp", "--tests", "'my test'")
     for options, chosen in (
         ((), ["--num", "5", "--val_best"]),
+        (("--avg", "with_start"), ["--num", "5", "--val_best", "--with_start"]),
         (("--avg", "running"), ["--running"]),
     ):
         averaged = arguments(*decode, *options)
@@ -299,7 +300,8 @@ def test_the_running_average_is_decoded_by_avg_running(arguments, tmp_path):
         assert averaged[first : averaged.index("-m", first)] == chosen
     with pytest.raises(FileNotFoundError, match="arguments"):  # nothing was called
         arguments(*decode, "--avg", "newest")
-    assert "error: --avg newest: expected best or running" in (tmp_path / "messages").read_text()
+    message = "error: --avg newest: expected best, with_start or running"
+    assert message in (tmp_path / "messages").read_text()
 
 
 @pytest.mark.parametrize("complete", [False, True])
