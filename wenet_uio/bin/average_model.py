@@ -25,6 +25,7 @@ from wenet_uio.train.averaging import (
     running_weights,
     save_average,
     usual_range,
+    with_start,
 )
 from wenet_uio.train.baseline import BEFORE
 
@@ -136,14 +137,15 @@ def _average_epochs(arguments: argparse.Namespace) -> None:
         val_best=arguments.val_best,
         min_epoch=arguments.min_epoch,
         max_epoch=arguments.max_epoch,
-        with_start=arguments.with_start,
     )
-    found = max(1, len(epochs) - arguments.with_start)
-    if found < num:
+    if len(epochs) < num:
         print(
-            f"warning: --num {num}, but only {found} of them found; averaging what is there",
+            f"warning: --num {num}, but only {len(epochs)} of them found; averaging what is there",
             file=sys.stderr,
         )
+
+    if arguments.with_start:
+        epochs = with_start(epochs, arguments.src_path)
 
     average_checkpoints(
         epochs, arguments.dst_model, _lora(arguments), only_lora=arguments.only_lora

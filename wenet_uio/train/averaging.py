@@ -46,7 +46,6 @@ def choose_epochs(
     val_best: bool,
     min_epoch: int = 0,
     max_epoch: int | None = None,
-    with_start: bool = False,
 ) -> list[Epoch]:
     """Choose `num` epochs of a run: those with the lowest validation loss, or the newest.
 
@@ -59,25 +58,18 @@ def choose_epochs(
             out.
         min_epoch: first epoch that may be chosen.
         max_epoch: last epoch that may be chosen; None: no limit.
-        with_start: add the trained model that the run started from, with the number BEFORE.
 
     Returns:
-        The best (or newest) epoch first, the start last.
+        The best (or newest) epoch first.
 
     Raises:
         OSError: the yaml of an epoch cannot be opened.
-        ValueError: no epoch is left to choose from, a yaml has no loss, or the run did not start
-            from a trained model.
+        ValueError: no epoch is left to choose from, or a yaml has no loss.
     """
     epochs = [Epoch(number, path) for number, path in numbered(Path(folder), "epoch_*.pt")]
     last = math.inf if max_epoch is None else max_epoch
     allowed = [epoch for epoch in epochs if min_epoch <= epoch.number <= last]
     baseline = Baseline.of(Path(folder))
-    if with_start and not baseline:
-        raise ValueError(
-            f"{folder}: this run did not start from a trained model, so its start is random; leave "
-            "out --with_start"
-        )
     if baseline and allowed:
         allowed = _not_worse(allowed, baseline, Path(folder))
 
@@ -89,9 +81,23 @@ def choose_epochs(
             "train first"
         )
 
-    if with_start and all(epoch.number != BEFORE for epoch in chosen):
-        return [*chosen[:num], _start_of(Path(folder))]
     return chosen[:num]
+
+
+def with_start(epochs: Sequence[Epoch], folder: str | Path) -> list[Epoch]:
+    """Add the trained model that a run started from, unless it is there: the last, number BEFORE.
+
+    Raises:
+        ValueError: the run did not start from a trained model.
+    """
+    if Baseline.of(Path(folder)) is None:
+        raise ValueError(
+            f"{folder}: this run did not start from a trained model, so its start is random; leave "
+            "out --with_start"
+        )
+
+    start = [] if any(epoch.number == BEFORE for epoch in epochs) else [_start_of(Path(folder))]
+    return [*epochs, *start]
 
 
 def _not_worse(epochs: Sequence[Epoch], baseline: Baseline, folder: Path) -> list[Epoch]:
