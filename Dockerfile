@@ -24,7 +24,8 @@ COPY requirements requirements
 COPY tools/setup_env.sh tools/check_requirements.py tools/
 RUN PIP_EXTRA_INDEX_URL="$TORCH_INDEX" && export PIP_EXTRA_INDEX_URL && . ./path.sh && need_packages $EXTRAS
 
-# Optional packages of the system
+# Optional packages of the system, in the versions of the base image's distribution
+# hadolint ignore=DL3008
 RUN [[ -z "$PACKAGES" ]] || { apt-get update && apt-get install -y --no-install-recommends $PACKAGES && rm -rf /var/lib/apt/lists/*; }
 
 # A user of its own, who may write data/ and exp/ of the recipes.
