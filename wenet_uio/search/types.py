@@ -98,8 +98,8 @@ class DecodeOptions(RequestOptions):
     reverse_weight: float | None = None
     """Rescoring: share of the right-to-left decoder in the decoder score; None: as trained."""
     transducer_weight: float = 1.0
-    """rnnt_beam_search: share of the transducer in the probability of each frame; CTC has the
-    rest."""
+    """rnnt_beam_search: share of the transducer in the probability of each token; CTC has the rest.
+    Below 1, a frame has at most one token."""
     blank_penalty: float = 0.0
     """Subtracted from CTC's logit of the blank; above 0: fewer blanks, so fewer deletions; below 0:
     more blanks, so fewer insertions."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from wenet_uio.families.transducer.conf import ConvPredictorConf, JointConf, RnnPredictorConf
 from wenet_uio.families.transducer.joint import TransducerJoint
 from wenet_uio.families.transducer.predictor import PREDICTORS
-from wenet_uio.families.transducer.rnnt_beam import rnnt_beam_search
+from wenet_uio.families.transducer.rnnt_beam import TOKENS_A_FRAME, rnnt_beam_search
 from wenet_uio.families.transducer.rnnt_greedy import MAX_TOKENS_A_FRAME, rnnt_greedy_search
 
 DIM = 6
@@ -46,34 +48,58 @@ def mixed(log_probs, ctc, weight):
     return log_probs if ctc is None else (weight * log_probs.exp() + (1 - weight) * ctc.exp()).log()
 
 
+def ways_through(frames: int, units: range, most: int) -> Iterator[list[tuple[int, ...]]]:
+    """Yield all choices of up to `most` tokens for each frame."""
+    of_a_frame = [
+        tokens for count in range(most + 1) for tokens in itertools.product(units, repeat=count)
+    ]
+    yield from map(list, itertools.product(of_a_frame, repeat=frames))
+
+
 def exhaustive(model, frames, ctc, weight) -> dict[tuple[int, ...], float]:
-    """Probability of each token sequence: the sum over all ways to assign its tokens to different
-    frames.
+    """Probability of each token sequence: the sum over all ways to assign its tokens to frames.
+
+    Without CTC, a blank follows the tokens of a frame. With it, a frame has one token or a blank.
     """
-    vocab = model.joint.ffn_out.out_features
+    units = range(1, model.joint.ffn_out.out_features)
     result: dict[tuple[int, ...], float] = {}
-    for path in itertools.product(range(vocab), repeat=len(frames)):
+    for way in ways_through(len(frames), units, TOKENS_A_FRAME if ctc is None else 1):
         score, tokens = 0.0, ()
-        for t, (frame, unit) in enumerate(zip(frames, path, strict=True)):
-            log_probs = mixed(
-                scores_after(model, tokens, frame), None if ctc is None else ctc[t], weight
-            )
-            score += log_probs[unit].item()
-            tokens += (unit,) if unit != model.blank else ()
+        for t, (frame, of_frame) in enumerate(zip(frames, way, strict=True)):
+            closing = (model.blank,) if ctc is None or not of_frame else ()
+            for unit in (*of_frame, *closing):
+                log_probs = scores_after(model, tokens, frame)
+                score += mixed(log_probs, None if ctc is None else ctc[t], weight)[unit].item()
+                tokens += (unit,) if unit != model.blank else ()
         result[tokens] = np.logaddexp(result.get(tokens, -np.inf), score)
     return result
 
 
-def plain(model, frames, beam) -> list[tuple[tuple[int, ...], float]]:
-    """The beam search with a dictionary instead of tensors."""
+def plain(model, frames, ctc, weight, beam) -> list[tuple[tuple[int, ...], float]]:
+    """The beam search with dictionaries instead of tensors."""
     kept = {(): 0.0}
-    for frame in frames:
-        ways: dict[tuple[int, ...], float] = {}
+    for t, frame in enumerate(frames):
+        reached: dict[tuple[int, ...], float] = {}
+
+        def reach(tokens, score, reached=reached):
+            reached[tokens] = np.logaddexp(reached.get(tokens, -np.inf), score)
+
+        for _ in range(TOKENS_A_FRAME if ctc is None else 1):
+            grown = {}
+            for tokens, score in kept.items():
+                log_probs = scores_after(model, tokens, frame)
+                log_probs = mixed(log_probs, None if ctc is None else ctc[t], weight)
+                reach(tokens, score + log_probs[model.blank].item())
+                for unit, value in enumerate(log_probs.tolist()):
+                    if unit != model.blank:
+                        grown[(*tokens, unit)] = score + value
+            kept = dict(sorted(grown.items(), key=lambda item: -item[1])[:beam])
         for tokens, score in kept.items():
-            for unit, value in enumerate(scores_after(model, tokens, frame).tolist()):
-                to = tokens if unit == model.blank else (*tokens, unit)
-                ways[to] = np.logaddexp(ways.get(to, -np.inf), score + value)
-        kept = dict(sorted(ways.items(), key=lambda item: -item[1])[:beam])
+            blank = (
+                0.0 if ctc is not None else scores_after(model, tokens, frame)[model.blank].item()
+            )
+            reach(tokens, score + blank)
+        kept = dict(sorted(reached.items(), key=lambda item: -item[1])[:beam])
     return list(kept.items())
 
 
@@ -82,10 +108,10 @@ def plain(model, frames, beam) -> list[tuple[tuple[int, ...], float]]:
 @pytest.mark.parametrize("weight", [1.0, 0.6])
 def test_a_beam_wider_than_all_sequences_equals_enumeration(kind, weight):
     model = make(3, seed=1, kind=kind)
-    encoder_out = torch.randn(2, 4, DIM)
-    ctc = torch.randn(2, 4, 3).log_softmax(dim=2) if weight < 1 else None
-    nbests = rnnt_beam_search(model, encoder_out, torch.tensor([4, 3]), 31, ctc, weight)
-    for row, frames in enumerate((4, 3)):
+    encoder_out = torch.randn(2, 2, DIM)
+    ctc = torch.randn(2, 2, 3).log_softmax(dim=2) if weight < 1 else None
+    nbests = rnnt_beam_search(model, encoder_out, torch.tensor([2, 1]), 130, ctc, weight)
+    for row, frames in enumerate((2, 1)):
         expected = exhaustive(
             model, encoder_out[row, :frames], None if ctc is None else ctc[row], weight
         )
@@ -94,19 +120,24 @@ def test_a_beam_wider_than_all_sequences_equals_enumeration(kind, weight):
             assert hypothesis.score == pytest.approx(expected[hypothesis.tokens], abs=1e-4)
         scores = [hypothesis.score for hypothesis in nbests[row]]
         assert scores == sorted(scores, reverse=True)
-        assert sum(map(np.exp, scores)) == pytest.approx(1.0, abs=1e-4)
+        total = sum(map(np.exp, scores))
+        assert total == pytest.approx(1.0, abs=1e-4) if ctc is not None else 0.1 < total <= 1.0
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("beam", [1, 3, 7])
-def test_a_narrow_beam_equals_a_plain_search(beam):
-    for seed in range(5):
+@pytest.mark.parametrize("weight", [1.0, 0.6])
+def test_a_narrow_beam_equals_a_plain_search(beam, weight):
+    several = 0
+    for seed in range(4):
         model = make(6, seed)
-        encoder_out = 2 * torch.randn(3, 9, DIM)
-        lengths = [9, 1, 6]
-        nbests = rnnt_beam_search(model, encoder_out, torch.tensor(lengths), beam)
+        encoder_out = 2 * torch.randn(3, 7, DIM)
+        ctc = torch.randn(3, 7, 6).log_softmax(dim=2) if weight < 1 else None
+        lengths = [7, 1, 5]
+        nbests = rnnt_beam_search(model, encoder_out, torch.tensor(lengths), beam, ctc, weight)
         for row, frames in enumerate(lengths):
-            expected = plain(model, encoder_out[row, :frames], beam)
+            of_row = None if ctc is None else ctc[row]
+            expected = plain(model, encoder_out[row, :frames], of_row, weight, beam)
             assert [hypothesis.tokens for hypothesis in nbests[row]] == [
                 tokens for tokens, _ in expected
             ]
@@ -114,16 +145,34 @@ def test_a_narrow_beam_equals_a_plain_search(beam):
                 [score for _, score in expected], abs=1e-3
             )
             for hypothesis in nbests[row]:
-                assert len(hypothesis.frames) == len(hypothesis.tokens)
-                assert list(hypothesis.frames) == sorted(set(hypothesis.frames))
+                assert list(hypothesis.frames) == sorted(hypothesis.frames)
                 assert all(0 <= frame < frames for frame in hypothesis.frames)
-                for place, (token, frame) in enumerate(
-                    zip(hypothesis.tokens, hypothesis.frames, strict=True)
+                several += len(hypothesis.frames) > len(set(hypothesis.frames))
+                for place, (token, frame, sure) in enumerate(
+                    zip(hypothesis.tokens, hypothesis.frames, hypothesis.confidences, strict=True)
                 ):
-                    sure = scores_after(model, hypothesis.tokens[:place], encoder_out[row, frame])[
-                        token
-                    ].exp()
-                    assert hypothesis.confidences[place] == pytest.approx(sure.item(), abs=1e-4)
+                    log_probs = scores_after(
+                        model, hypothesis.tokens[:place], encoder_out[row, frame]
+                    )
+                    log_probs = mixed(log_probs, None if of_row is None else of_row[frame], weight)
+                    assert sure == pytest.approx(log_probs[token].exp().item(), abs=1e-4)
+    assert (several > 0) == (weight == 1.0 and beam > 1)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["rnn", "conv"])
+def test_a_wide_beam_finds_at_least_what_greedy_search_finds(kind):
+    for seed in range(6):
+        model = make(5, seed, kind)
+        model.joint.ffn_out.bias[model.blank] += 2.0
+        encoder_out, lengths = 3 * torch.randn(4, 6, DIM), torch.tensor([6, 4, 0, 1])
+        for (path,), nbest in zip(
+            rnnt_greedy_search(model, encoder_out, lengths),
+            rnnt_beam_search(model, encoder_out, lengths, 60),
+            strict=True,
+        ):
+            if max(Counter(path.frames).values(), default=0) <= TOKENS_A_FRAME:
+                assert nbest[0].score >= path.score - 1e-4
 
 
 @torch.no_grad()

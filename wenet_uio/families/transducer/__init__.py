@@ -27,7 +27,10 @@ TRANSDUCER = Family(
         DecodeMode("rnnt_beam_search", Loaded(f"{_SEARCH}:beam"), ("transducer_weight",)),
         DecodeMode("rnnt_greedy_search", Loaded(f"{_SEARCH}:greedy"), ("transducer_weight",)),
     ),
-    recipe_modes=("ctc_greedy_search", "rnnt_greedy_search", "attention_rescoring"),
+    recipe_modes=(
+        *("ctc_greedy_search", "rnnt_greedy_search", "rnnt_beam_search"),
+        "attention_rescoring",
+    ),
     usual_mode="rnnt_greedy_search",
     check_search=Loaded(f"{_SEARCH}:check_search"),
 )
