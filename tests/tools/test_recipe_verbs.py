@@ -240,11 +240,11 @@ def test_verbs_pass_paths_and_config_keys_on_as_they_are(arguments):
         ),
         ("model_conf: {ctc_weight: 0}", ["attention"]),
         ("model_conf: {ctc_weight: 1}", ["ctc_greedy_search", "ctc_prefix_beam_search"]),
-        ("model: transducer", ["rnnt_greedy_search"]),
+        ("model: transducer", ["rnnt_greedy_search", "rnnt_beam_search"]),
         (
             "{model: transducer, model_conf: "
             "{transducer_weight: 0.6, ctc_weight: 0.2, attention_weight: 0.2}}",
-            ["ctc_greedy_search", "rnnt_greedy_search", "attention_rescoring"],
+            ["ctc_greedy_search", "rnnt_greedy_search", "rnnt_beam_search", "attention_rescoring"],
         ),
         (
             json.dumps(tiny_paraformer()),
