@@ -169,6 +169,7 @@ def test_workers_use_what_was_compiled_before_they_start(method, folders, monkey
     monkeypatch.setenv("CXX", counted_compiler(folders))
     (folders / "workers.py").write_text(WORKERS)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    del environment["TMPDIR"]  # the sockets of spawned processes need a short path
     python = sys.executable if method == "spawn" else preloaded.python()  # preloaded ones fork only
     command = [python, "workers.py", method, data_list, str(folders / "calls")]
     subprocess.run(command, check=True, env=environment, cwd=folders)
