@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import ctc_loss
 
-from tests.support.data.loading import loader
+from tests.support.data.loading import assert_left_out, loader
 from wenet_uio.dataset.ctc_path import NO_CTC_PATH, CtcFrames, frames_needed
 
 
@@ -58,10 +58,7 @@ def test_exactly_the_utterances_without_a_path_are_left_out_and_counted(
     expected = {key for key in texts if frames_needed(texts[key]) > lengths[key] // ratio}
     assert 4 < len(expected) < 20
 
-    checked = list(
-        loader(data_list, form, training, conf, ctc_frames=frames, defer_features=defer_features)
+    checked = loader(
+        data_list, form, training, conf, ctc_frames=frames, defer_features=defer_features
     )
-    skipped = [sample for batch in checked for sample in batch.skipped]
-    assert {sample.key for sample in skipped} == expected
-    assert {(sample.reason, sample.filtered) for sample in skipped} == {(NO_CTC_PATH, True)}
-    assert {key for batch in checked for key in batch.keys} == texts.keys() - expected
+    assert_left_out(checked, expected, NO_CTC_PATH, of=set(texts))

@@ -44,7 +44,6 @@ from wenet_uio.hub.address import (
 )
 from wenet_uio.hub.load import model_to_train
 from wenet_uio.messages import start_log
-from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.build import build_trainable
 from wenet_uio.models.lengths import ctc_frames
 from wenet_uio.models.trainable_model import TrainableModel
@@ -454,7 +453,7 @@ def build_loaders(
         ledger=Ledger(Path(args.model_dir) / LEDGER),
         defer_features=config.dataset_conf.feature_device == "accelerator",
         ctc_frames=ctc_frames(model),
-        most_labels=model.most_labels if isinstance(model, ASRModel) else None,
+        most_labels=model.most_labels,
         empty_batches=True,  # every rank takes every step
     )
     train, cv = (

@@ -58,7 +58,7 @@ class ASRModel(TrainableModel):
 
     @property
     def most_labels(self) -> int | None:
-        """Most labels of an utterance that the trained decoder has positions for; None: any number."""
+        """See TrainableModel.most_labels."""
         most = self.decoder.max_tokens
         return None if most is None or self.attention_weight == 0 else most - self.prompt_length
 

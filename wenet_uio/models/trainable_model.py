@@ -44,6 +44,11 @@ class TrainableModel(SpeechModel):
             vocabulary.size, conf.ignore_id, conf.lsm_weight, conf.length_normalized_loss
         )
 
+    @property
+    def most_labels(self) -> int | None:
+        """Most labels of an utterance that the trained decoder has positions for; None: any number."""
+        return None
+
     def forward(
         self,
         feats: torch.Tensor,

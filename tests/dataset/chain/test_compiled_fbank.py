@@ -149,11 +149,11 @@ def test_the_logarithm_is_exact_to_two_units_in_the_last_place():
     scales = torch.logspace(-3, 18, 4000, dtype=torch.float64).float()
     impulses = torch.zeros(len(scales), 400)
     impulses[:, 0] = scales
-    found = torch.cat(fbanks(list(impulses), 16000, conf))[:, 0].double()
+    energies = torch.cat(fbanks(list(impulses), 16000, conf))[:, 0].double()
     weight = float(mel_matrix(16000, 512, conf).sum())
     expected = (scales.double().square() * weight).clamp(min=EPSILON).log()
-    assert (found - expected).abs().max() < 2e-6 * 3
-    assert ((found - expected) / expected).abs().median() < 6e-8
+    assert (energies - expected).abs().max() < 2e-6 * 3
+    assert ((energies - expected) / expected).abs().median() < 6e-8
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e30])

@@ -43,3 +43,12 @@ def same(left, right):
         and torch.equal(left.target, right.target)
         and left.closes_step == right.closes_step
     )
+
+
+def assert_left_out(batches, keys, reason, *, of):
+    """Check that batches name these utterances as filtered for a reason, and have all others `of`."""
+    batches = list(batches)
+    skipped = [sample for batch in batches for sample in batch.skipped]
+    assert {sample.key for sample in skipped} == keys
+    assert {(sample.reason, sample.filtered) for sample in skipped} == {(reason, True)}
+    assert {key for batch in batches for key in batch.keys} == of - keys

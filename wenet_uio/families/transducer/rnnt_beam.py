@@ -110,13 +110,13 @@ def _no_growth(hashes: torch.Tensor) -> _Growth:
 def _of_transducer(model: Transducer, beam: _Beam, encoded: torch.Tensor) -> list[_Beam]:
     """Return the sequences that a frame (B, 1, D) leads to, each followed by a blank."""
     reached: list[_Beam] = []
-    for place in range(TOKENS_A_FRAME):
-        log_probs = model.joint(encoded, beam.predicted).float().log_softmax(dim=2)
-        reached.append(beam._replace(scores=beam.scores + log_probs[:, :, model.blank]))
-        beam = _grown(model, beam, log_probs, place)
+    for count in range(TOKENS_A_FRAME + 1):
+        log_probs = _log_probs(model, beam, encoded)
+        reached.append(_with_blank(model.blank, beam, log_probs))
+        if count < TOKENS_A_FRAME:
+            beam = _grown(model, beam, log_probs, count)
 
-    log_probs = model.joint(encoded, beam.predicted).float().log_softmax(dim=2)
-    return [*reached, beam._replace(scores=beam.scores + log_probs[:, :, model.blank])]
+    return reached
 
 
 def _with_ctc(
@@ -128,18 +128,26 @@ def _with_ctc(
         ctc: (B, 1, V) logarithms of its share times the probabilities of CTC.
         weight: logarithm of the share of the transducer.
     """
-    log_probs = model.joint(encoded, beam.predicted).float().log_softmax(dim=2)
-    log_probs = torch.logaddexp(log_probs + weight, ctc)
-    stays = beam._replace(scores=beam.scores + log_probs[:, :, model.blank])
-    return [stays, _grown(model, beam, log_probs, 0)]
+    log_probs = torch.logaddexp(_log_probs(model, beam, encoded) + weight, ctc)
+    return [_with_blank(model.blank, beam, log_probs), _grown(model, beam, log_probs, 0)]
 
 
-def _grown(model: Transducer, beam: _Beam, log_probs: torch.Tensor, place: int) -> _Beam:
+def _log_probs(model: Transducer, beam: _Beam, encoded: torch.Tensor) -> torch.Tensor:
+    """Return log-probabilities (B, K, V) of the next token at a frame (B, 1, D)."""
+    return model.joint(encoded, beam.predicted).float().log_softmax(dim=2)
+
+
+def _with_blank(blank: int, beam: _Beam, log_probs: torch.Tensor) -> _Beam:
+    """Return the sequences with the score of a blank after them."""
+    return beam._replace(scores=beam.scores + log_probs[:, :, blank])
+
+
+def _grown(model: Transducer, beam: _Beam, log_probs: torch.Tensor, count: int) -> _Beam:
     """Return the best sequences of one token more.
 
     Args:
         log_probs: (B, K, V) of the next token.
-        place: number of tokens that the sequences have got in this frame.
+        count: number of tokens that the sequences have got in this frame.
     """
     units = log_probs.size(2)
     scores = beam.scores.unsqueeze(2) + log_probs
@@ -148,8 +156,8 @@ def _grown(model: Transducer, beam: _Beam, log_probs: torch.Tensor, place: int) 
     rows, token = choice // units, choice % units
 
     parents, tokens, confidences = (_taken(values, rows) for values in beam.growth)
-    tokens[:, :, place] = token
-    confidences[:, :, place] = log_probs.flatten(1).gather(1, choice).exp()
+    tokens[:, :, count] = token
+    confidences[:, :, count] = log_probs.flatten(1).gather(1, choice).exp()
     state = [_taken(tensor, rows).flatten(0, 1) for tensor in beam.state]
     predicted, state = model.predictor(token.reshape(-1, 1), state)
     return _Beam(
