@@ -17,6 +17,8 @@ KILLED, STOPPED = 5, 7
 """Steps at which rank 0 is killed, and after which the runs end."""
 SAVED = 2
 """Steps between two states."""
+LOSS = "train/loss"
+"""Key of a point."""
 
 
 def run(report: Report) -> None:
@@ -42,7 +44,7 @@ def _compared(report: Report, folder: Path) -> dict[str, Any]:
     ]
     options += [*data_options(folder, "shard"), "--num_workers", "1", "--ddp.dist_backend", "gloo"]
     stops = {"stop_at": STOPPED, "one_device": report.on_gpu}
-    completed(train(report, folder, "whole", stops, options, RANKS))
+    whole = completed(train(report, folder, "whole", stops, options, RANKS))
     killed = train(report, folder, "killed", {**stops, "kill_at": KILLED}, options, RANKS)
     if not killed.status or "SIGKILL" not in killed.said:
         raise RuntimeError(
@@ -50,7 +52,11 @@ def _compared(report: Report, folder: Path) -> dict[str, Any]:
         )
 
     resumed = completed(train(report, folder, "killed", stops, options, RANKS))
-    return {"resumed_after": _resumed_after(resumed.points), **_apart(folder)}
+    return {
+        "resumed_after": _resumed_after(resumed.points),
+        "first_other_loss": _first_other_loss(whole.points, resumed.points),
+        **_apart(folder),
+    }
 
 
 def _resumed_after(points: list[dict[str, Any]]) -> int | None:
@@ -63,6 +69,13 @@ def _resumed_after(points: list[dict[str, Any]]) -> int | None:
     return next((later - 1 for earlier, later in pairwise(steps) if later <= earlier), None)
 
 
+def _first_other_loss(whole: list[dict[str, Any]], resumed: list[dict[str, Any]]) -> int | None:
+    """Return the first step whose loss is not that of the undisturbed run; None if all are equal."""
+    losses = {point["step"]: point[LOSS] for point in whole}
+    others = [point["step"] for point in resumed if point[LOSS] != losses[point["step"]]]
+    return min(others, default=None)
+
+
 def _apart(folder: Path) -> dict[str, Any]:
     states = [RunFolder(folder / f"exp_{name}").newest_state() for name in ("whole", "killed")]
     whole, killed = (state["model"] for state in states if state is not None)
@@ -70,8 +83,10 @@ def _apart(folder: Path) -> dict[str, Any]:
         float((whole[name].double() - killed[name].double()).abs().max()) for name in whole
     ]
     steps = {state["progress"]["step"] for state in states if state is not None}
+    dtypes = {state["config"]["dtype"] for state in states if state is not None}
 
     return {
+        "dtypes": sorted(dtypes),
         "steps": sorted(steps),
         "equal": max(differences) == 0,
         "largest_difference": max(differences),

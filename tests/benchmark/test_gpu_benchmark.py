@@ -176,14 +176,11 @@ def test_memory_finds_a_batch_that_fits_and_splits_another(toy):
 
 def test_ranks_that_are_killed_and_resumed_end_with_equal_weights(toy):
     (line,) = lines_of(toy, "ranks")
-    assert (line["ranks"], line["killed_at"], line["resumed_after"], line["steps"]) == (
-        2,
-        5,
-        4,
-        [8],
-    )
-    assert line["equal"]
-    assert line["largest_difference"] == 0
+    assert (line["ranks"], line["killed_at"], line["steps"]) == (2, 5, [8])
+    assert line["resumed_after"] in (2, 4)  # the state of step 4 may be incomplete at the kill
+    found = (line["dtypes"], line["first_other_loss"], line["largest_difference"])
+    assert line["equal"], f"dtypes, first step with another loss, largest difference: {found}"
+    assert found[1:] == (None, 0)
 
 
 def test_a_mode_that_fails_is_named_on_one_line_and_the_others_run(tmp_path):

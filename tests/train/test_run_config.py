@@ -110,11 +110,22 @@ def test_dtype_auto_is_bf16_on_a_processor_that_computes_faster_with_it(
     assert with_dtype(auto, torch.device("meta")).dtype == "fp32"
 
 
-def test_the_faster_arithmetic_of_this_processor_is_measured() -> None:
+@pytest.mark.parametrize("vendor", ["AuthenticAMD", "GenuineIntel"])
+@pytest.mark.parametrize("has_amx", [True, False])
+def test_a_cpu_gains_by_bf16_if_it_is_one_of_amd_or_has_amx(
+    vendor: str, has_amx: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    information = tmp_path / "cpuinfo"
+    information.write_text(f"processor\t: 0\nvendor_id\t: {vendor}\n")
+    monkeypatch.setattr(arithmetic, "PROCESSORS", information)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: has_amx)
+    gains = arithmetic._cpu_gains.__wrapped__()
+    assert gains == (has_amx or vendor == "AuthenticAMD")
+
+
+def test_the_processor_is_asked_for_its_instructions() -> None:
     flags = Path("/proc/cpuinfo").read_text().split()
     assert has_bf16(torch.device("cpu")) == ("avx512_bf16" in flags)
-    if "avx512_bf16" not in flags and "amx_bf16" not in flags:
-        assert not arithmetic._cpu_gains()  # emulated
 
 
 @pytest.mark.parametrize("begun", ["fp32", "bf16"])

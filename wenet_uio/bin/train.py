@@ -521,9 +521,7 @@ def main() -> int:
     trainer = build_trainer(args, world, stop) if world.rank == 0 else None
     world.join(args.dist_backend, args.timeout)
 
-    if (
-        world.device.type == "cpu"
-    ):  # what `dtype: auto` is depends on the processor and on a measurement
+    if world.device.type == "cpu":  # what `dtype: auto` is depends on the processor
         args.dtype = world.gather(trainer and trainer.config.dtype)[0]
 
     if args.start is not None:  # a branch of a hub can get another commit at any time
