@@ -19,8 +19,8 @@ from tests.support.import_graph import (
 
 ROOT = Path(__file__).resolve().parents[1]
 FLOORS = """
-wenet_uio public_face printable uris allocator files extras options messages nearest failures cli crashes
-commands completion
+wenet_uio public_face printable uris allocator files extras options messages nearest unknown_options failures cli
+crashes commands completion
 executor run_files pages
 config audio text scoring
 dataset.batch_memory dataset.deferral dataset.types dataset.randomness dataset.frames dataset.filters

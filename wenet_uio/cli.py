@@ -27,6 +27,7 @@ from wenet_uio import __version__
 from wenet_uio.failures import AGAIN, NO_SHARED_MEMORY, StartAgainError, is_shared_memory_full
 from wenet_uio.messages import PACKAGE
 from wenet_uio.printable import PrintableStream
+from wenet_uio.unknown_options import SuggestingParser
 from wenet_uio.uris import ShownStream
 
 FORMAT_OF_DEBUG = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -176,7 +177,7 @@ def command_parser(description: str | None) -> argparse.ArgumentParser:
     Args:
         description: docstring of the command; `%(prog)s` in its examples is the command.
     """
-    parser = argparse.ArgumentParser(
+    parser = SuggestingParser(
         prog=_name_of_command(), description=description, formatter_class=HelpStyle
     )
     add_loudness(parser)

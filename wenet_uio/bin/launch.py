@@ -31,6 +31,7 @@ from wenet_uio.cli import HelpStyle
 from wenet_uio.crashes import has_crashed
 from wenet_uio.failures import AGAIN
 from wenet_uio.train.distributed import LAUNCHER
+from wenet_uio.unknown_options import refuse_unknown_options
 
 INTERVAL = 1.0
 """Seconds between SIGTERMs to the ranks. They are repeated, because a starting rank may miss the
@@ -41,6 +42,7 @@ def main() -> int:
     """Run the ranks until they end; their exit status."""
     parser = get_args_parser()
     parser.description, parser.formatter_class = __doc__, HelpStyle
+    refuse_unknown_options(parser, sys.argv[1:])
     arguments = parser.parse_args()
     # At a SIGTERM, torchrun would kill the ranks before they have saved their state.
     arguments.signals_to_handle = ",".join(

@@ -18,6 +18,7 @@ from zlib import crc32
 
 from wenet_uio.audio.features import place_of
 from wenet_uio.prepare.kaldi_tables import TO_THE_END, by_key, write_audio_tables, write_table
+from wenet_uio.unknown_options import SuggestingParser
 
 Value = TypeVar("Value")
 
@@ -43,7 +44,7 @@ def preparation_parser(description: str | None, corpus: str) -> ArgumentParser:
     Args:
         corpus: help text that says what the folder of the corpus holds.
     """
-    parser = ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
+    parser = SuggestingParser(description=description, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("corpus", type=Path, help=corpus)
     parser.add_argument("out", type=Path, help="folder of the parts: OUT/train/wav.scp and so on")
     return parser
