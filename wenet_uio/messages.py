@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from functools import cache
 from itertools import islice
 
@@ -31,6 +32,17 @@ def is_quiet() -> bool:
 def hides_bar() -> bool | None:
     """Return the option `disable` of a progress bar; None: a bar on a terminal only."""
     return True if is_quiet() else None
+
+
+@contextmanager
+def unsaid() -> Iterator[None]:
+    """Log nothing of the package, such as while something is tried again that has logged it all."""
+    level = PACKAGE.level
+    PACKAGE.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        PACKAGE.setLevel(level)
 
 
 def note(*lines: str) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from wenet_uio.config.named_files import locate_files
 from wenet_uio.config.nemo.changes import Converted, keys_given, with_overrides
 from wenet_uio.config.nemo.convert import from_nemo
 from wenet_uio.config.nemo.layout import laid_out
-from wenet_uio.config.overrides import parse_overrides
+from wenet_uio.config.overrides import Override, parse_overrides, with_sources
 from wenet_uio.config.parts import check_parts, with_own_parts
 from wenet_uio.config.wenet import add_last_id, from_wenet, refuse_other_parts, to_wenet
 from wenet_uio.config.yaml_file import read_yaml
@@ -110,6 +110,30 @@ def load_config(
         raise ConfigError(f"{path}: expected `key: value` lines, found {type(values).__name__}")
 
     changes = parse_overrides(overrides)
+    load = partial(
+        _with_changes, values, Path(path), of_model=of_model, trust_code=trust_code, start=start
+    )
+    try:
+        config, notes = load(changes)
+    except ConfigError as error:
+        raise with_sources(error, str(path), changes, load) from error
+
+    for note in notes:
+        warn_once(note)
+
+    return config
+
+
+def _with_changes(
+    values: dict[str, Any],
+    path: Path,
+    changes: Sequence[Override],
+    *,
+    of_model: bool,
+    trust_code: bool,
+    start: Config | None,
+) -> tuple[Config, list[str]]:
+    """Return the config of a yaml with overrides, and notes for the log; see `load_config`."""
     model = None if start is None else keys_of(start)
 
     def converted(layout: dict[str, Any]) -> Converted:
@@ -121,15 +145,12 @@ def load_config(
         if of_model or ours.get("model_dir"):
             add_last_id(ours, str(path))
 
-        locate_files(ours, Path(path), of_model=of_model)
+        locate_files(ours, path, of_model=of_model)
         if model is not None:
             ours = fine_tuned(ours, model, str(path))
         return Converted(ours, notes)
 
     changed = with_overrides(laid_out(values, str(path)), changes, converted)
-    for note in changed.notes:
-        warn_once(note)
-
     values = changed.values
     if changes:
         values = from_wenet(values, str(path))  # an override may name a key of WeNet
@@ -144,7 +165,7 @@ def load_config(
             "the author of the model, add --trust_code"
         )
 
-    return _checked(values, str(path))
+    return _checked(values, str(path)), changed.notes
 
 
 def keys_of(config: Config) -> Mapping[str, Any]:

@@ -5,12 +5,13 @@ WeNet and of Hydra.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.yaml_file import parse_yaml
+from wenet_uio.messages import unsaid
 
 NAME = re.compile(r"\[['\"]?([^\]'\"]+)['\"]?\]")
 """A step of a path in brackets: `input_cfg[0].weight`."""
@@ -72,6 +73,60 @@ def _parsed(text: str) -> Override:
 
 def _path(dotted: str) -> tuple[str, ...]:
     return tuple(NAME.sub(r".\1", dotted).split("."))
+
+
+def with_sources(
+    error: ConfigError,
+    where: str,
+    changes: Sequence[Override],
+    load: Callable[[Sequence[Override]], object],
+) -> ConfigError:
+    """Return an error of a config that names the overrides which each problem comes from: those
+    without which the problem is not there.
+
+    Args:
+        where: the config; the message of a problem that the overrides do not cause begins so.
+        load: raises the errors of the config with some of the overrides.
+    """
+    problems = _problems(error, where)
+    texts = dict.fromkeys(change.text for change in changes) if problems else ()
+    remaining = {
+        text: _problems_with([change for change in changes if change.text != text], where, load)
+        for text in texts
+    }
+    lines = [_with_source(problem, remaining) for problem in problems]
+    if lines == problems:
+        return error
+
+    header = [f"{where}: {len(lines)} problems"] if len(lines) > 1 else []
+    return ConfigError("\n  ".join([*header, *lines]))
+
+
+def _with_source(problem: str, remaining: Mapping[str, Collection[str]]) -> str:
+    """Name the overrides of a problem; `remaining` has the problems without each override."""
+    texts = [text for text, problems in remaining.items() if problem not in problems]
+    return f"--override_config {' '.join(texts)}: {problem}" if texts else problem
+
+
+def _problems_with(
+    changes: Sequence[Override], where: str, load: Callable[[Sequence[Override]], object]
+) -> list[str]:
+    try:
+        with unsaid():
+            load(changes)
+    except ConfigError as error:
+        return _problems(error, where)
+    return []
+
+
+def _problems(error: ConfigError, where: str) -> list[str]:
+    """Return the problems of an error of `parse`; none of an error that names an override already."""
+    message = str(error)
+    if not message.startswith(f"{where}: "):
+        return []
+
+    first, *several = message.removeprefix(f"{where}: ").split("\n  ")
+    return several or [first]
 
 
 def apply_override(values: dict[str, Any], override: Override, *, merges: bool = False) -> None:
