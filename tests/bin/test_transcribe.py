@@ -157,6 +157,33 @@ def test_standard_input_a_channel_and_vtt(audio, monkeypatch, capsys, caplog):
     assert Path("out/stereo.vtt").read_text() == "WEBVTT\n\n"
 
 
+@pytest.mark.parametrize("to_files", [False, True])
+@pytest.mark.parametrize("style", transcribe.SUFFIXES)
+def test_a_recording_without_a_word_is_named_in_every_format_and_its_output_is_well_formed(
+    audio, monkeypatch, capsys, style, to_files
+):
+    for name, seconds in (("silence", 1), ("empty", 0)):
+        soundfile.write(f"{name}.wav", np.zeros(seconds * RATE), RATE)
+    Path("bad.wav").write_bytes(b"RIFF")
+    files = ["silence.wav", "five.wav", "bad.wav", "empty.wav", "five.flac"]
+    if to_files:
+        files = files[:-1]
+    options = ["--format", style, *(["--output_dir", "out"] if to_files else [])]
+    options += ["--mode", "attention"]  # untrained, it ends at once
+    captured = call(monkeypatch, capsys, *files, *options)
+    said = [line for line in captured.err.splitlines() if not line.startswith("wrote ")]
+    assert [line.split(": ")[:2] for line in said] == [
+        ["error" if name in ("bad.wav", "empty.wav") else "warning", name] for name in files
+    ]
+    assert all(line.endswith(": no word was found") for line in said if line[0] == "w")
+
+    empty = {"text": "", "json": '{"audio": "silence.wav", "passages": []}\n', "srt": ""}
+    alone = call(monkeypatch, capsys, "silence.wav", *options)
+    path = Path("out", f"silence.{transcribe.SUFFIXES[style]}")
+    assert (path.read_text() if to_files else alone.out) == empty.get(style, "WEBVTT\n\n")
+    assert "no word" not in call(monkeypatch, capsys, "five.wav", "--format", style).err
+
+
 def test_lines_passages_and_subtitles_of_a_call_name_the_channel(audio, monkeypatch, capsys):
     samples, rate = soundfile.read("five.wav")
     left, right = samples.copy(), samples.copy()

@@ -116,7 +116,7 @@ def main() -> int:
 
     recognised = with_progress(recogniser.iterate(inputs, options), inputs)
     for number, segments in by_input(recognised, len(inputs)):
-        lines = written(segments, args.audio[number], args)
+        lines = written(with_warning(segments, args.audio[number]), args.audio[number], args)
         failed += not transcribed(lines, args.audio[number], outputs[number])
 
     return 1 if failed else 0
@@ -233,6 +233,17 @@ def output_paths(args: argparse.Namespace) -> list[Path | None]:
         raise ValueError(f"--output_dir: two of the audio files would be written to {twice}")
 
     return [*paths]
+
+
+def with_warning(segments: Iterable[TranscriptSegment], audio: str) -> Iterator[TranscriptSegment]:
+    """Yield the segments of a file; says if they have no word, since the output may be empty."""
+    has_words = False
+    for segment in segments:
+        has_words = has_words or bool(segment.text.strip())
+        yield segment
+
+    if not has_words:
+        say(f"warning: {audio}: no word was found", sys.stderr)
 
 
 def written(
