@@ -9,6 +9,7 @@ import time
 from collections import namedtuple
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import torch
@@ -17,8 +18,10 @@ from tests.support.audio.crashing import crash_at_marked, mark
 from tests.support.data.loading import loader, same
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.ledger import Ledger
+from wenet_uio.dataset.workers import LONGEST_FOLDER
 from wenet_uio.files import read_lines
 
+ROOT = Path(__file__).parents[2]
 COUNT = 7
 """Utterances of a list: a careful worker forks for each, which takes 0.1 s."""
 MARKED = ("utt0003", "utt0005")
@@ -218,3 +221,48 @@ def test_a_rank_that_is_killed_while_it_takes_a_batch_leaves_no_stack_trace(make
     command = [sys.executable, "-c", KILLED, make_lists(COUNT)["raw"]]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (-signal.SIGKILL, "")
+
+
+SCRIPT = """
+import multiprocessing, sys
+from tests.support.data.loading import loader
+
+if __name__ == "__main__":
+    method, data_list, workers = sys.argv[1:]
+    multiprocessing.set_start_method(method)
+    try:
+        batches = list(loader(data_list, "raw", num_workers=int(workers)))
+        print(sum(len(batch.keys) for batch in batches))
+    except ValueError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "workers", "more"),
+    [("fork", 2, 0), ("fork", 2, 1), ("spawn", 2, 0), ("spawn", 2, 30), ("fork", 0, 30)],
+)
+def test_workers_start_only_where_they_can_make_their_sockets(
+    make_lists, tmp_path, method, workers, more
+):
+    """The folder of temporary files has the longest path that is accepted, and more."""
+    longest = LONGEST_FOLDER - len("/pymp-12345678")
+    (tmp_path / "script.py").write_text(SCRIPT)
+    with TemporaryDirectory(dir="/tmp") as outer:
+        folder = Path(outer, "x" * (longest + more - len(outer) - 1))
+        folder.mkdir()
+        command = [sys.executable, "script.py", method, make_lists(COUNT)["raw"], str(workers)]
+        environment = {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=100
+        )
+        assert "Traceback" not in done.stderr
+        if more and workers:
+            assert done.stdout == (
+                f"TMPDIR {folder}: its path has {longest + more} bytes, and sockets of data workers "
+                f"can be made in one of at most {longest}: set TMPDIR to a shorter path, such as "
+                "/tmp, or use --num_workers 0\n"
+            )
+        else:
+            assert done.stdout == f"{COUNT}\n"
+        assert list(folder.iterdir()) == []

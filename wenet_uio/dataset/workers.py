@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
+from multiprocessing.util import get_temp_dir
+from tempfile import gettempdir
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -26,6 +28,10 @@ from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import Batch
 from wenet_uio.failures import NO_SHARED_MEMORY, is_shared_memory_full
 
+SOCKET_PATH = 107 if sys.platform == "linux" else 103
+"""Most bytes of the path of a socket."""
+LONGEST_FOLDER = SOCKET_PATH - len("/listener-1234567-123-12345678")
+"""Most bytes of the folder of multiprocessing's sockets; their names have the number of a process."""
 DYING = 0.2
 """Seconds in which a process ends whose pipes are closed already."""
 
@@ -45,7 +51,13 @@ class Workers:
     ) -> None:
         """Read with `reader`. Each call of `work` gives the work from the first batch that was not
         yielded on.
+
+        Raises:
+            ValueError: the path of the folder of temporary files is too long.
         """
+        if options.num_workers:
+            _require_short_paths()
+
         self._work = work
         self._in_progress = options.num_workers * options.prefetch
         self._data_loader = partial(
@@ -91,6 +103,20 @@ class Workers:
 
     def _start(self) -> DataLoader:
         return self._data_loader(sampler=_Sampler(self._work), worker_init_fn=_end_with_the_rank)
+
+
+def _require_short_paths() -> None:
+    """Raise a ValueError if workers could not make sockets, through which they hand over memory, in
+    the folder of temporary files. They would wait forever.
+    """
+    too_long = len(os.fsencode(get_temp_dir())) - LONGEST_FOLDER
+    if too_long > 0:
+        length = len(os.fsencode(gettempdir()))
+        raise ValueError(
+            f"TMPDIR {gettempdir()}: its path has {length} bytes, and sockets of data workers can be "
+            f"made in one of at most {length - too_long}: set TMPDIR to a shorter path, such as /tmp, "
+            "or use --num_workers 0"
+        )
 
 
 class _Sampler(Sampler):
