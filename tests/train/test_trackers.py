@@ -23,7 +23,7 @@ from wenet_uio.config import parse_config
 from wenet_uio.train import trackers as module
 from wenet_uio.train.report import Reporter
 from wenet_uio.train.tracker_entry import Entry
-from wenet_uio.train.trackers import RECORD, Trackers, check_trackers, open_board
+from wenet_uio.train.trackers import RECORD, Trackers, check_trackers, new_run, open_board
 
 ROOT = Path(__file__).parents[2]
 KINDS = (("audio", "wav"), ("ctc", "png"), ("text", "txt"))
@@ -39,7 +39,7 @@ class Store:
         self.calls = 0
 
     def open(self, name, folder, run, config):
-        return Board(self, run or f"run{len(self.runs)}")
+        return Board(self, run)
 
     def points(self) -> list[tuple[str, int]]:
         (entries,) = self.runs.values()
@@ -68,8 +68,8 @@ def store(monkeypatch):
     return made
 
 
-def opened(folder: Path, written=None) -> Trackers:
-    trackers = Trackers(("tensorboard", "wandb"), folder, {})
+def opened(folder: Path, written=None, tracker="wandb") -> Trackers:
+    trackers = Trackers(("tensorboard", tracker), folder, {})
     trackers.open(written)
     return trackers
 
@@ -155,9 +155,16 @@ def test_a_tracker_that_cannot_be_opened_costs_its_entries_only(monkeypatch, tmp
     assert "wandb: 0 entries are lost there and 1 not sent" in caplog.text
 
 
-@pytest.mark.parametrize(("chosen", "number"), [(None, r"[0-9a-f]{8}"), ("mine", "mine")])
-def test_a_run_that_is_killed_while_wandb_opens_it_is_opened_again(
-    chosen, number, monkeypatch, tmp_path
+@pytest.mark.parametrize(
+    ("tracker", "chosen", "number"),
+    [
+        ("wandb", None, r"[0-9a-f]{8}"),
+        ("wandb", "mine", "mine"),
+        ("mlflow", None, r"new-[0-9a-f]{16}"),
+    ],
+)
+def test_a_run_that_is_killed_while_a_tracker_opens_it_is_opened_again(
+    tracker, chosen, number, monkeypatch, tmp_path
 ):
     if chosen is None:
         monkeypatch.delenv("WANDB_RUN_ID", raising=False)
@@ -171,7 +178,7 @@ def test_a_run_that_is_killed_while_wandb_opens_it_is_opened_again(
 
     monkeypatch.setattr(module, "open_board", never_opened)
     for curves in (None, {"train/loss": [(1, 0.5)]}):  # a new run, then its resumption
-        trackers = opened(tmp_path, curves)
+        trackers = opened(tmp_path, curves, tracker)
         trackers.write(Entry(2, POINTS))
         trackers.close(complete=False)
 
@@ -254,7 +261,7 @@ def everything(step: int) -> Entry:
 
 def written_twice(name: str, folder: Path) -> str:
     """Write everything to a new run of a tracker, and to the same run after it was closed."""
-    board = open_board(name, folder, None, {"max_epoch": 2})
+    board = open_board(name, folder, new_run(name), {"max_epoch": 2})
     board.write(everything(1))
     board.close(complete=False)
     again = open_board(name, folder, board.run, {"max_epoch": 2})
@@ -292,6 +299,37 @@ def test_mlflow_has_everything_in_one_run_in_the_folder_of_the_run(no_place):
         *(f"dev/{kind}/{step}.{suffix}" for kind, suffix in KINDS for step in (1, 2)),
         "train.yaml",
     ]
+
+
+@needs_mlflow
+@pytest.mark.parametrize("call", ["create_run", "log_text", "update_run"])
+def test_a_run_of_mlflow_whose_number_is_lost_after_any_call_is_found_again(
+    call, no_place, monkeypatch
+):
+    from mlflow import MlflowClient  # pyright: ignore[reportMissingImports]
+
+    made = getattr(MlflowClient, call)
+
+    def killed(*arguments, **named):
+        made(*arguments, **named)
+        raise OSError("killed")
+
+    name = new_run("mlflow")
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowClient, call, killed)
+        with pytest.raises(OSError, match="killed"):
+            open_board("mlflow", no_place, name, {"max_epoch": 2})
+    boards = [open_board("mlflow", no_place, name, {"max_epoch": 2}) for _ in range(2)]
+    other = open_board("mlflow", no_place, new_run("mlflow"), {"max_epoch": 2})
+    for board in (boards[0], other):
+        board.close(complete=True)
+
+    client = MlflowClient(f"sqlite:///{no_place}/mlflow.db")
+    runs = client.search_runs([each.experiment_id for each in client.search_experiments()])
+    assert boards[0].run == boards[1].run != other.run
+    assert {run.info.run_id for run in runs} == {boards[0].run, other.run}
+    assert {run.info.status for run in runs} == {"FINISHED"}
+    assert len(list((no_place / "mlflow").glob("*/artifacts/train.yaml"))) == 2
 
 
 @needs_wandb

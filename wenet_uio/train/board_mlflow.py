@@ -15,6 +15,11 @@ import yaml
 
 from wenet_uio.train.tracker_entry import Entry
 
+NEW = "new-"
+"""Begins the name of a run that may not have been made yet; numbers of MLflow begin otherwise."""
+TAG = "wenet_uio.run"
+"""Has this name. The server chooses the number of a run, which a kill loses: the tag finds it."""
+
 
 class MlflowBoard:
     """Writes to a run; MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME choose where.
@@ -22,20 +27,24 @@ class MlflowBoard:
     Without the first one, the run is written to mlflow.db and mlflow/ of the folder of the run.
     """
 
-    def __init__(self, folder: Path, run: str | None, config: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, run: str, config: Mapping[str, Any]) -> None:
         self._mlflow = import_module("mlflow")
         uri = os.environ.get("MLFLOW_TRACKING_URI")
         artifacts = None if uri else (folder.absolute() / "mlflow").as_uri()
         self._client = self._mlflow.MlflowClient(uri or f"sqlite:///{folder.absolute()}/mlflow.db")
-        self.run = run or self._new_run(folder.name, artifacts, config)
-        if run is not None:
-            self._client.update_run(run, status="RUNNING")
+        self.run = run
+        if run.startswith(NEW):
+            self.run = self._new_run(folder.name, run, self._experiment(artifacts))
+            text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
+            self._client.log_text(self.run, text, "train.yaml")
+        self._client.update_run(self.run, status="RUNNING")
 
-    def _new_run(self, name: str, artifacts: str | None, config: Mapping[str, Any]) -> str:
-        run = self._client.create_run(self._experiment(artifacts), run_name=name).info.run_id
-        text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
-        self._client.log_text(run, text, "train.yaml")
-        return run
+    def _new_run(self, name: str, tag: str, experiment: str) -> str:
+        """Return the number of the run with a tag, which is made if a killed start has made none."""
+        for run in self._client.search_runs([experiment], f"tags.`{TAG}` = '{tag}'"):
+            return run.info.run_id
+        made = self._client.create_run(experiment, run_name=name, tags={TAG: tag})
+        return made.info.run_id
 
     def _experiment(self, artifacts: str | None) -> str:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "wenet_uio")

@@ -58,14 +58,16 @@ def check_trackers(names: Iterable[str]) -> None:
             need_extra(name, (name,))
 
 
-def new_run(name: str) -> str | None:
-    """Return the number of a new run; None: the server of the tracker chooses it."""
+def new_run(name: str) -> str:
+    """Return the number of a new run; for MLflow, whose server chooses it, a name that stands for
+    it until then.
+    """
     if name == "wandb":
         return os.environ.get("WANDB_RUN_ID") or secrets.token_hex(4)
-    return None
+    return f"new-{secrets.token_hex(8)}"
 
 
-def open_board(name: str, folder: Path, run: str | None, config: Mapping[str, Any]) -> Board:
+def open_board(name: str, folder: Path, run: str, config: Mapping[str, Any]) -> Board:
     """Open a run of a tracker, which is new if the tracker has no `run`."""
     # Their packages take seconds to import; only rank 0 needs them.
     if name == "wandb":
@@ -215,9 +217,8 @@ class _Sender:
         """Write what the tracker lacks of an entry, and record that the tracker has it."""
         if self._board is None:
             run = self._record.run_of(self._name) or new_run(self._name)
-            if run is not None:  # a kill while it is opened makes no second run
-                self._record.keep(self._name, run, self._sent)
-
+            # A kill while it is opened makes no second run
+            self._record.keep(self._name, run, self._sent)
             self._board = open_board(self._name, self._folder, run, self._config)
             self._record.keep(self._name, self._board.run, self._sent)
 
