@@ -349,7 +349,7 @@ def test_serve_measures_clients_that_speak_and_withstands_those_that_do_harm(tmp
     assert all(row["partials"] > 0 and row["partial_p95_s"] > 0 for row in report["delay"])
     assert report["memory"]["by_minutes_mb"]
     faults = report["faults"]
-    nothing = {"clients": 0, "streams": 0, "uploads": 0}
+    nothing = {"connections": 0, "clients": 0, "streams": 0, "uploads": 0}
     for held in (faults["after"], faults["after_floods"]):
         assert held == held | nothing | {
             name: faults["before"][name] for name in ("files", "threads")
