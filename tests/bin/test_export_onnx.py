@@ -269,7 +269,7 @@ def test_every_file_is_checked_and_written(noise):
         assert sorted(path.name for path in (noise / "onnx" / way).iterdir()) == FILES
         assert f"onnx/{way}/encoder.onnx, ctc.onnx, decoder.onnx: " in line
         assert (
-            " of 6 utterances as the checkpoint decodes them; largest difference of a "
+            " of 3 short beginnings as the checkpoint decodes them; largest difference of a "
             "log-probability" in line
         )
 

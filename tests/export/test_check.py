@@ -45,9 +45,17 @@ def test_a_wrong_export_is_found(make_model, examples):
     with torch.no_grad():
         model.ctc.ctc_lo.weight.neg_()
     agreement = compare(exported, recognise_all(model, examples, 2, OPTIONS), OPTIONS)
-    assert agreement.differing >= 2
+    assert agreement.in_words.startswith("0 of 2 utterances and ")
     assert agreement.token_errors > 10
     assert agreement.largest > 0.1
+
+
+def test_a_check_counts_as_many_utterances_as_it_is_asked_for(make_model, examples):
+    model = make_model("conformer")
+    exported = ExportedModel(from_torchscript(to_torchscript(model)), model)
+    for limit, count in ((1, 1), (2, 2), (9, 5)):
+        agreement = compare(exported, recognise_all(model, examples, limit, OPTIONS), OPTIONS)
+        assert agreement.in_words == f"{count} of {count} utterances and 3 of 3 short beginnings"
 
 
 def test_a_check_without_utterances_is_refused():

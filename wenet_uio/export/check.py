@@ -63,6 +63,8 @@ class Reference:
     """Mean log-probability of the decoder for the tokens of the best hypothesis and for its end."""
     tokens: dict[str, Tokens]
     """{mode: best hypothesis}."""
+    is_beginning: bool = False
+    """Only a beginning of an utterance, around one window of the input layer."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class Difference:
     mode: str
     checkpoint: Tokens
     exported: Tokens
+    in_beginning: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,11 +90,18 @@ class Agreement:
     hypothesis."""
     tokens: int
     """Number of tokens that the checkpoint recognised, in all modes."""
+    beginnings: int = 0
+    """Number of beginnings of an utterance, which `utterances` does not count."""
 
     @property
-    def differing(self) -> int:
-        """Number of utterances that differ in any mode."""
-        return len({difference.key for difference in self.differences})
+    def in_words(self) -> str:
+        """How many utterances and beginnings are the same in all modes."""
+        whole = {each.key for each in self.differences if not each.in_beginning}
+        text = f"{self.utterances - len(whole)} of {self.utterances} utterances"
+        if self.beginnings:
+            short = {each.key for each in self.differences if each.in_beginning}
+            text += f" and {self.beginnings - len(short)} of {self.beginnings} short beginnings"
+        return text
 
     @property
     def token_errors(self) -> float:
@@ -146,12 +156,14 @@ def recognise_all(
         )
 
     references = []
-    for key, feats in chosen + _shortest(*chosen[0], model.encoder.embed.right_context):
+    beginnings = _shortest(*chosen[0], model.encoder.embed.right_context)
+    for number, (key, feats) in enumerate(chosen + beginnings):
         encoder_out, log_probs = _encode(model, feats, options)
         nbests = decode(model, feats, torch.tensor([feats.size(1)]), MODES, options)
         tokens = {mode: nbests[mode][0][0].tokens for mode in MODES}
         decoder_score = _decoder_score(model, encoder_out, tokens[RESCORING])
-        references.append(Reference(key, feats, log_probs, decoder_score, tokens))
+        is_beginning = number >= len(chosen)
+        references.append(Reference(key, feats, log_probs, decoder_score, tokens, is_beginning))
 
     return references
 
@@ -222,9 +234,12 @@ def compare(
             expected, others = reference.tokens[mode], recognised[mode]
             tokens += len(expected)
             if expected != others:
-                differences.append(Difference(reference.key, mode, expected, others))
+                differences.append(
+                    Difference(reference.key, mode, expected, others, reference.is_beginning)
+                )
 
-    return Agreement(len(references), tuple(differences), largest, tokens)
+    beginnings = sum(reference.is_beginning for reference in references)
+    return Agreement(len(references) - beginnings, tuple(differences), largest, tokens, beginnings)
 
 
 def _largest_of(differences: torch.Tensor) -> float:
@@ -279,8 +294,8 @@ def judge(
         ValueError: the differences exceed `limits`.
     """
     line = (
-        f"{agreement.utterances - agreement.differing} of {agreement.utterances} utterances as the "
-        f"checkpoint decodes them; largest difference of a log-probability {agreement.largest:.2g}"
+        f"{agreement.in_words} as the checkpoint decodes them; largest difference of a "
+        f"log-probability {agreement.largest:.2g}"
     )
     if agreement.differences:
         first = agreement.differences[0]

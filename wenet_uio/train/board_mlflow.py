@@ -18,7 +18,8 @@ from wenet_uio.train.tracker_entry import Entry
 NEW = "new-"
 """Begins the name of a run that may not have been made yet; numbers of MLflow begin otherwise."""
 TAG = "wenet_uio.run"
-"""Has this name. The server chooses the number of a run, which a kill loses: the tag finds it."""
+"""Tag with this name. The server chooses the number of a run; where a kill loses it, the tag finds
+the run."""
 
 
 class MlflowBoard:
