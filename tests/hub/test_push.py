@@ -11,6 +11,7 @@ from tests.support import preloaded
 from tests.support.hub.server import READER, WRITER
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.hub.address import HubAddress
+from wenet_uio.hub.licences import LICENCES, check_licence
 from wenet_uio.hub.stage import stage_model
 from wenet_uio.prepare.list_making import make_raw_list
 
@@ -79,6 +80,40 @@ def test_the_card_on_the_hub_has_licence_base_and_use(push, hub, model):
     assert "wenet-uio transcribe --model hf://org/new@v2 talk.mp3" in card
     assert f"| trained from | hf://org/base@v1 |\n| its commit | {'c' * 40} |" in card
     assert "load_model" not in card
+
+
+def test_a_licence_without_an_identifier_has_a_name_which_another_licence_removes(push, hub, model):
+    def front() -> dict:
+        return yaml.safe_load(files_of(hub, "org/new")["README.md"].decode().split("---\n")[1])
+
+    named = ("--license", "other", "--license_name", "ours-1.0")
+    assert push(model, "org/new", *named).returncode == 0
+    assert (front()["license"], front()["license_name"]) == ("other", "ours-1.0")
+
+    (model / "README.md").write_bytes(files_of(hub, "org/new")["README.md"])
+    for licence in ((), ("--license", "other")):
+        assert push(model, "org/new", *licence).returncode == 0
+        assert (front()["license"], front()["license_name"]) == ("other", "ours-1.0")
+    assert push(model, "org/new", *LICENCE).returncode == 0
+    assert front()["license"] == "apache-2.0"
+    assert "license_name" not in front()
+
+
+def test_a_licence_that_the_hub_alone_refuses_is_its_message(push, hub, model):
+    (model / "README.md").write_text("---\nlicense: none-such\n---\n# our model\n")
+    done = push(model, "org/new")
+    assert done.returncode == 1
+    assert '"license" must be one of' in done.stderr
+
+
+def test_a_misspelt_licence_is_refused_before_anything_is_read_or_asked(push, hub, model):
+    for licence in sorted(LICENCES):
+        with pytest.raises(ValueError, match="did you mean"):
+            check_licence(f"{licence[:2]}_{licence[2:]}", None)
+        check_licence(licence, None)
+    done = push("exp/none", "org/new", "--license", "Apache-2.0", "--dry_run")
+    assert "--license Apache-2.0: the hub has no licence of this name; did you mean" in done.stderr
+    assert hub.requests == []
 
 
 def test_what_is_there_with_the_same_digest_is_not_sent_again(push, hub, model):
@@ -242,6 +277,9 @@ def test_a_card_that_a_person_wrote_is_published_as_it_is(push, hub, model):
     assert files_of(hub, "org/new")["README.md"].decode() == card
     (model / "README.md").write_text("# our model\n")
     assert "the licence of the model is not known" in push(model, "org/new", *LICENCE).stderr
+    (model / "README.md").write_text("---\nlicense: other\nlicense_name: a\n---\n")
+    done = push(model, "org/new", "--license", "other", "--license_name", "b")
+    assert "README.md: license_name a, and --license_name b; change one" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -253,7 +291,9 @@ def test_a_card_that_a_person_wrote_is_published_as_it_is(push, hub, model):
         (LICENCE, {"token": "hf_unknown"}, "does not accept the token"),
         (LICENCE, {"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE is set"),
         (LICENCE, {"HF_ENDPOINT": "http://127.0.0.1:9"}, "the upload to http://127.0.0.1:9 failed"),
-        (["--license", "none-such"], {}, '"license" must be one of'),
+        (["--license", "apache2.0"], {}, "no licence of this name; did you mean apache-2.0? A"),
+        (["--license", "xyzzy"], {}, "no licence of this name. A licence without an identifier is"),
+        (["--license", "mit", "--license_name", "ours"], {}, "give --license other too"),
         ([*LICENCE, "--revision", "c" * 40], {}, "a commit cannot be changed; give a branch"),
     ],
 )

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 
 from wenet_uio.cli import command_parser, run
 from wenet_uio.hub.address import hub_address
+from wenet_uio.hub.licences import check_licence
 from wenet_uio.hub.push import push
 from wenet_uio.hub.stage import Staged, stage_model
 from wenet_uio.search.recogniser import add_trust_code
@@ -33,6 +34,12 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("name", metavar="ORG/NAME", help="the model on the hub; made if missing")
     parser.add_argument("--license", help="such as apache-2.0 (default: that of the model card)")
+    parser.add_argument(
+        "--license_name",
+        metavar="NAME",
+        help="with --license other: name of a licence for which the hub has no identifier (default: "
+        "that of the model card)",
+    )
     parser.add_argument("--private", action="store_true", help="only its owners can read the model")
     parser.add_argument(
         "--revision", metavar="BRANCH", help="made if missing (default: the main branch)"
@@ -53,10 +60,16 @@ def main() -> None:
     """Upload the model and say what is where."""
     args = parse_arguments()
     address = hub_address(args.name, args.revision)
+    check_licence(args.license, args.license_name)
 
     with TemporaryDirectory() as folder:
         staged = stage_model(
-            args.model, Path(folder), address, licence=args.license, trust_code=args.trust_code
+            args.model,
+            Path(folder),
+            address,
+            licence=args.license,
+            licence_name=args.license_name,
+            trust_code=args.trust_code,
         )
         tell(staged)
         if args.dry_run:

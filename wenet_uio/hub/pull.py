@@ -148,11 +148,16 @@ def _explained(wanted: HubAddress, offline: bool, endpoint: str, error: Exceptio
 
 def licence_of(card: str) -> str | None:
     """Return the licence that the text of a model card states; None if it states none."""
+    return stated_in(card, "license")
+
+
+def stated_in(card: str, key: str) -> str | None:
+    """Return the value of a key of the front matter of a model card; None if it has none."""
     block = FRONT_MATTER.match(card)
     try:
         values: Any = yaml.safe_load(block[1]) if block else None
     except yaml.YAMLError:
         return None
 
-    licence = values.get("license") if isinstance(values, dict) else None
-    return str(licence) if licence else None
+    value = values.get(key) if isinstance(values, dict) else None
+    return str(value) if value else None

@@ -12,7 +12,7 @@ from wenet_uio.config import save_config
 from wenet_uio.config.named_files import copy_files
 from wenet_uio.export.folder import FOLDERS, NAMES, TOKENS
 from wenet_uio.hub.address import HubAddress, hub_address, is_hub_address
-from wenet_uio.hub.pull import licence_of
+from wenet_uio.hub.pull import licence_of, stated_in
 from wenet_uio.run_files import FINAL_WEIGHTS, MODEL_CARD, TRAIN_CONFIG, read_starts
 from wenet_uio.search.recogniser import CHECKPOINTS, load_model_config, weights_in
 from wenet_uio.train.model_card import CardFacts, model_card_text
@@ -45,6 +45,7 @@ def stage_model(
     address: HubAddress,
     *,
     licence: str | None = None,
+    licence_name: str | None = None,
     trust_code: bool = False,
 ) -> Staged:
     """Write the files of a model into an empty folder, and load the model from there.
@@ -55,6 +56,7 @@ def stage_model(
         model: what load_model takes.
         address: where it will be published; the model card says so.
         licence: identifier of a licence; default: that of the model card.
+        licence_name: of the licence `other`; default: that of the model card.
         trust_code: see load_model.
 
     Raises:
@@ -72,7 +74,10 @@ def stage_model(
     config = load_model_config(found.run / TRAIN_CONFIG, trust_code=trust_code)
     save_config(copy_files(config, into), into / TRAIN_CONFIG, publish=True)
     base = _base_of(found.run)
-    card = _card(found.run, CardFacts(licence=licence, address=address.in_python, base=base))
+    facts = CardFacts(
+        licence=licence, licence_name=licence_name, address=address.in_python, base=base
+    )
+    card = _card(found.run, facts)
     (into / MODEL_CARD).write_text(card, encoding="utf-8")
     load_model(into, device="cpu", trust_code=trust_code)
 
@@ -126,5 +131,10 @@ def _card(run: Path, facts: CardFacts) -> str:
         )
     if facts.licence not in (None, stated):
         raise ValueError(f"{path}: licence {stated}, and --license {facts.licence}; change one")
+    stated_name = stated_in(card, "license_name")
+    if facts.licence_name not in (None, stated_name):
+        raise ValueError(
+            f"{path}: license_name {stated_name}, and --license_name {facts.licence_name}; change one"
+        )
 
     return card

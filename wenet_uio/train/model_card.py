@@ -32,6 +32,8 @@ from wenet_uio.train.run_report import error_rates
 from wenet_uio.uris import published, shown
 
 MARKER = "<!-- report_run.py of wenet_uio writes this file anew. Remove this line to keep changes of the text. -->"
+OF_OTHER_LICENCE = ("license_name", "license_link")
+"""Keys of the front matter that belong to the licence `other`."""
 FRONT_MATTER = re.compile(r"\A---\n(.*?\n)---\n", re.DOTALL)
 
 log = logging.getLogger(__name__)
@@ -49,6 +51,8 @@ class CardFacts(NamedTuple):
     """wer or cer: what the error rates are."""
     licence: str | None = None
     """Identifier of a licence, such as apache-2.0."""
+    licence_name: str | None = None
+    """Name of a licence whose identifier is `other`."""
     address: str | None = None
     """org/name, or org/name@revision, of the model on a hub; None: it is a folder."""
     base: str | None = None
@@ -126,7 +130,11 @@ def _front_matter(config: Config, kept: Mapping[str, Any], facts: CardFacts) -> 
     if facts.metric:
         known["metrics"] = [facts.metric]
     if facts.licence:
+        if facts.licence != kept.get("license"):
+            kept = {key: value for key, value in kept.items() if key not in OF_OTHER_LICENCE}
         known["license"] = facts.licence
+    if facts.licence_name:
+        known["license_name"] = facts.licence_name
     if facts.base:
         known["base_model"] = facts.base
 
