@@ -120,6 +120,15 @@ _start_from() {
   if [[ $from != hf://*/* && ! -e $from && ! -e $dir/train.yaml ]]; then
     die "--from $from: no such file or folder; a model of a hub is hf://org/name"
   fi
+  if [[ -n ${units-} && -e $from ]]; then _check_units; fi
+}
+
+# Ends the recipe if the model of --from cannot be trained with the units of --units.
+_check_units() {
+  python -c 'import sys
+from wenet_uio.cli import run
+from wenet_uio.convert.start import check_units
+run(lambda: check_units(*sys.argv[1:]))' "$from" "$units" || exit 1
 }
 
 # Prints the lines that set options: those of the recipe, then those of the tools that it calls by with_options.

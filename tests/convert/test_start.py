@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from tests.support.models.small_whisper import write_openai
 from tests.support.models.whisper_layouts import write_full_vocabulary
 from tests.support.train.training_corpus import CONFIG
 from wenet_uio.config import load_config
-from wenet_uio.convert.start import open_start
+from wenet_uio.convert.start import check_units, open_start
 from wenet_uio.export.folder import FOLDERS
 from wenet_uio.models import build_model
 from wenet_uio.models.lora import is_lora
@@ -158,3 +159,27 @@ def test_weights_without_their_config_say_that_they_need_it(run: Path) -> None:
     message = refusal(alone / "avg.pt")
     assert "weights of this package and of WeNet need their train.yaml beside them" in message
     assert "a .pt file of a Whisper of OpenAI" in message
+
+
+def test_only_a_model_whose_prompt_has_tokens_of_its_own_refuses_units_without_them(
+    run: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "whisper").mkdir()
+    write_openai(tmp_path / "whisper/small.pt")
+    converted = tmp_path / "converted"
+    open_start(tmp_path / "whisper/small.pt", converted)
+    for units in (run / "units.txt", tmp_path / "not made yet.txt"):
+        for model in (run, run / "epoch_0.pt"):
+            check_units(model, units)
+        for model in (tmp_path / "whisper/small.pt", tmp_path / "whisper", converted):
+            message = f"--units {units}: a whisper such as {model} is trained with its own units"
+            with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+                check_units(model, units)
+
+    vocabulary = tmp_path / "vocabulary.txt"
+    vocabulary.write_text("a 0\n<|startoftranscript|> 1\n")
+    for model in (run, converted):
+        check_units(model, vocabulary)
+    for path in (tmp_path / "none", vocabulary):
+        with pytest.raises(ValueError, match="training cannot start from this"):
+            check_units(path, vocabulary)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.models.small_whisper import write_openai
 from wenet_uio.config import load_config
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
@@ -338,6 +339,28 @@ def test_a_recipe_that_starts_from_a_model_makes_units_only_if_they_are_named(
     result = recipe(script=lines(script))
     assert (result.returncode, result.stdout) == (0, needed), result.stderr
     assert "/model with " in result.stderr
+
+
+@pytest.mark.parametrize("units", ["", "data/dict/units.txt"])
+@pytest.mark.parametrize("named", ["small.pt", "folder"])
+def test_a_whisper_with_other_units_ends_a_recipe_before_its_first_stage(
+    recipe, tmp_path, named, units
+):
+    write_openai(tmp_path / "small.pt")
+    (tmp_path / "folder").mkdir()
+    write_openai(tmp_path / "folder/small.pt")
+    script = RECIPE.partition("parse_options")[0]
+    script += 'dir=\nfrom=\nunits=\nparse_options "$@"\necho stages'
+    result = recipe("--from", named, "--units", units, script=script)
+    if not units:
+        assert (result.returncode, result.stdout) == (0, "stages\n"), result.stderr
+        return
+
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == (
+        f"error: --units {units}: a whisper such as {tmp_path / named} is trained with its own "
+        "units, which have the tokens of its prompt: leave --units out\n"
+    )
 
 
 TOOL = """\

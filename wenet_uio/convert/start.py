@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from wenet_uio.config import Config
+from wenet_uio.config.family import families
 from wenet_uio.convert.converted import write_model
 from wenet_uio.convert.layouts import LAYOUTS, convert, model_at, models_at
 from wenet_uio.export.folder import FOLDERS
@@ -20,6 +21,7 @@ from wenet_uio.models.lora import is_lora, merge_lora
 from wenet_uio.models.weights import read_weights
 from wenet_uio.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
 from wenet_uio.search.recogniser import CHECKPOINTS, load_model_config
+from wenet_uio.text.symbols import read_symbols
 
 EXPORTS = (".zip", ".onnx")
 """Endings of exports, whose weights cannot be trained."""
@@ -84,6 +86,35 @@ def open_start(
 
     config = load_model_config(weights.parent / TRAIN_CONFIG, trust_code=trust_code)
     return Start(path, weights, config)
+
+
+def check_units(path: str | Path, units: str | Path) -> None:
+    """Check whether a training that starts from a trained model can have other units.
+
+    Args:
+        path: as in `open_start`; only its config or the beginning of its files is read.
+        units: units file; one that is not there yet has the units of texts.
+
+    Raises:
+        OSError: a file cannot be read.
+        ValueError: training cannot start from `path`, or its decoder is prompted with tokens that
+            the units lack.
+    """
+    path = Path(path)
+    weights = _weights_at(path)
+    if weights is None:
+        _, layout = model_at(path)
+        family = next((record for record in families() if layout in record.layouts), None)
+    else:
+        family = load_model_config(weights.parent / TRAIN_CONFIG, trust_code=False).family
+
+    if family is None or family.special_tokens is None:
+        return
+    if not Path(units).exists() or family.special_tokens(read_symbols(units)) is None:
+        raise ValueError(
+            f"--units {units}: a {family.name} such as {path} is trained with its own units, which have "
+            "the tokens of its prompt: leave --units out"
+        )
 
 
 def _weights_at(path: Path) -> Path | None:
