@@ -7,12 +7,14 @@ report.html has curves, epochs, data, results, environment and config.
 The model card is README.md: data, config, error rates, use and limits of the model, with the front
 matter of model hubs. A README.md that a person wrote stays as it is. Training writes both files
 when the run is complete. Run this tool during training, or after scoring, which adds the error
-rates.
+rates. It warns of each error rate that is higher than before fine-tuning.
 """
+
+import sys
 
 from wenet_uio.cli import command_parser
 from wenet_uio.train.model_card import CardFacts, write_model_card
-from wenet_uio.train.run_report import write_run_report
+from wenet_uio.train.run_report import worse_than_before, write_run_report
 
 
 def main() -> None:
@@ -41,3 +43,5 @@ def main() -> None:
     card = write_model_card(args.model_dir, CardFacts(args.language, metric))
     if card is not None:
         print(card)
+    for line in worse_than_before(args.model_dir):
+        print(f"warning: {args.model_dir}: {line}", file=sys.stderr)

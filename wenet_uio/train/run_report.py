@@ -59,6 +59,8 @@ SHOWN_BAD = 20
 """Bad samples that the page lists."""
 SHOWN_STARTS = 3
 """Starts of the run whose environments the page lists: the first one and the latest."""
+DECODED_BEFORE = "before"
+"""Folder in that of a run: results of the model that the run started from."""
 RATE = re.compile(r"^Overall -> ([0-9.]+) % N=(\d+) C=\d+ S=(\d+) D=(\d+) I=(\d+)$", re.M)
 """The line of totals that compute-wer.py writes."""
 INTERVAL = re.compile(rf"^{LEVEL} % interval -> ([0-9.]+ to [0-9.]+) %", re.M)
@@ -197,6 +199,18 @@ def error_rates(folder: str | Path, unit: str = "error rate") -> Table:
         "inserted",
     )
     return Table(head, rows)
+
+
+def worse_than_before(folder: str | Path) -> list[str]:
+    """Return a line for each test set and decode mode that has a higher error rate than before
+    fine-tuning.
+    """
+    rates = {str(name): float(rate) for name, rate, *_ in error_rates(folder).rows}
+    return [
+        f"{name}: error rate {rate:g} %, before fine-tuning {rates[f'{DECODED_BEFORE}/{name}']:g} %"
+        for name, rate in rates.items()
+        if rate > rates.get(f"{DECODED_BEFORE}/{name}", math.inf)
+    ]
 
 
 def _epochs(series: Series, max_epoch: int | None) -> Table:
