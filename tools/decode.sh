@@ -22,7 +22,8 @@ language=                 # ISO 639-1 code for the model card, and for models th
 ignored_words=            # file of words that scoring removes from references and hypotheses
 nproc=                    # decoding processes; default: one for each GPU, or one
 trust_code=true           # false: refuse operators that the train.yaml of the experiment names; they can be any code
-decode_options=           # more options of recognize.py: "--context_list_path 'my names' --lm_path lm.arpa"
+lm_order=0                # above 0: beam search also uses an n-gram model of data/train/text, with n-grams of up to so many units
+decode_options=           # more options of recognize.py: "--context_list_path 'my names' --lm_weight 0.4 --length_bonus 0.8"
 parse_options "$@"
 
 words "$tests"
@@ -43,6 +44,12 @@ words "$decode_options"
 more=("${WORDS[@]}")
 more+=("${trusted[@]}")
 if [[ " ${defaults[1]-} " == *" language "* && $language =~ ^[a-z]+$ ]]; then more=(--language "$language" "${more[@]}"); fi
+if ((lm_order > 0)); then
+  require data/train/text
+  need_extra lm
+  make_lm.py --config "$config" --order "$lm_order" data/train/text "$dir/lm.arpa"
+  more+=(--lm_path "$dir/lm.arpa")
+fi
 case $avg in
   best) chosen=(--num "$average_num" --val_best) ;;
   with_start) chosen=(--num "$average_num" --val_best --with_start) ;;

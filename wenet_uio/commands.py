@@ -42,6 +42,7 @@ GROUPS = {
         "pseudo": SubCommand("tools.pseudo_lists", "make the data lists of pseudo labels"),
         "cmvn": SubCommand("tools.compute_cmvn_stats", "mean and variance of the features"),
         "units": SubCommand("tools.make_dict", "write the units file of a text"),
+        "lm": SubCommand("tools.make_lm", "estimate an n-gram language model of texts"),
         "bpe": SubCommand("tools.spm_train", "train a sentencepiece model"),
         "tokens": SubCommand("tools.text2token", "cut texts into tokens", True),
         "bins": SubCommand("tools.estimate_duration_bins", "estimate bins of duration for batches"),

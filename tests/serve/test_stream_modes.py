@@ -16,7 +16,7 @@ from wenet_uio.serve.options import ServeOptions
     [
         ({}, Start(), "attention_rescoring"),
         (TRANSDUCER, Start(), "rnnt_greedy_search"),
-        (TRANSDUCER, Start(hot_words=("ab",)), "ctc_prefix_beam_search"),
+        (TRANSDUCER, Start(hot_words=("ab",)), "rnnt_beam_search"),
     ],
     ids=["attention", "transducer", "transducer with hot words"],
 )

@@ -229,6 +229,7 @@ def test_verbs_pass_paths_and_config_keys_on_as_they_are(arguments):
     assert decoded[-4:] == ["--context_list_path", "my * names", "--lm_path=a b", "--trust_code"]
     assert decoded[decoded.index("--modes") + 1 :][:3] == ["attention", "*", "--config"]
     assert {"my * exp/train.yaml", "my * exp/avg.pt", "data/my test/data.list"} < set(decoded)
+    assert "--lm_path" not in arguments(*decode)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def bpe_model(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "tool", ["text2token.py", "make_dict.py", "spm_train.py", "compute-wer.py"]
+    "tool", ["text2token.py", "make_dict.py", "make_lm.py", "spm_train.py", "compute-wer.py"]
 )
 def test_help_is_there_and_an_unknown_option_is_refused(tool):
     assert "usage" in call(tool, "--help").stdout
@@ -54,7 +54,7 @@ def test_help_is_there_and_an_unknown_option_is_refused(tool):
 
 def test_text_tools_do_not_import_torch():
     script = "import sys, runpy; runpy.run_path(sys.argv[1], run_name='tool'); assert 'torch' not in sys.modules"
-    for tool in ("text2token.py", "make_dict.py", "spm_train.py", "compute-wer.py"):
+    for tool in ("text2token.py", "make_dict.py", "make_lm.py", "spm_train.py", "compute-wer.py"):
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         subprocess.run(
             [sys.executable, "-c", script, ROOT / "tools" / tool], check=True, env=environment
@@ -145,3 +145,62 @@ def test_compute_wer_compares_systems_and_writes_a_page_with_audio(tmp_path, mak
         pages.append((tmp_path / "page.html").read_text())
     assert pages[0] == pages[1]
     assert pages[0].count("<audio ") == 2
+
+
+@pytest.fixture
+def config(tmp_path):
+    symbols = ["<blank>", "<unk>", "<sos/eos>", *"GOLEFT我们▁"]
+    lines = [f"{symbol} {number}\n" for number, symbol in enumerate(dict.fromkeys(symbols))]
+    (tmp_path / "units.txt").write_text("".join(lines), encoding="utf-8")
+    path = tmp_path / "train.yaml"
+    path.write_text("tokenizer: char\ntokenizer_conf: {symbol_table_path: units.txt}\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("unit", "units"),
+    [("token", ["O", "我", "▁", "GO"]), ("word", ["GO", "LEFT", "我们"])],
+)
+@pytest.mark.parametrize("with_keys", [True, False])
+def test_a_language_model_has_the_units_of_the_model_or_words(
+    unit, units, with_keys, config, tmp_path
+):
+    texts = tmp_path / "some texts"
+    lines = TEXT if with_keys else TEXT.replace("u1 ", "").replace("u2 ", "")
+    texts.write_text(lines, encoding="utf-8")
+    done = call(
+        *("make_lm.py", "--config", config, "--lm_unit", unit, "--order", 3),
+        *(() if with_keys else ("--without_keys",)),
+        *(texts, tmp_path / "lm.arpa"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "2 texts" in done.stdout
+    arpa = (tmp_path / "lm.arpa").read_text(encoding="utf-8")
+    unigrams = arpa.split("\\1-grams:")[1].split("\\2-grams:")[0]
+    found = {line.split("\t")[1] for line in unigrams.splitlines() if line}
+    assert {known for known in units if known in found} == {
+        known for known in units if unit == "word" or len(known) == 1
+    }
+    assert "u1" not in arpa
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--order", 1], "--order 1: expected 2 or more; KenLM reads no other models"),
+        (["--config", "gone.yaml"], "gone.yaml"),
+    ],
+)
+def test_a_language_model_that_cannot_be_made_is_one_line(arguments, message, config, text):
+    options = ["--config", config, *arguments]
+    done = call("make_lm.py", *options, text, text.with_name("lm.arpa"))
+    assert done.returncode != 0
+    assert message in done.stderr.splitlines()[-1]
+    assert not text.with_name("lm.arpa").exists()
+
+
+def test_an_empty_text_file_makes_no_language_model(config, tmp_path):
+    (tmp_path / "empty").touch()
+    done = call("make_lm.py", "--config", config, tmp_path / "empty", tmp_path / "lm.arpa")
+    assert done.returncode != 0
+    assert "no sentence to estimate a language model from" in done.stderr.splitlines()[-1]

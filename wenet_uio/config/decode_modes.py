@@ -25,11 +25,15 @@ class DecodeMode:
     lack: str = ""
     """Why a model of another family has no such mode. Default: it was trained with a weight of
     0."""
+    scored: bool = False
+    """Whether the search uses hot words and language models."""
 
 
 CTC_MODES = tuple(
-    DecodeMode(name, Loaded(f"wenet_uio.search.shared_modes:{name}"), ("ctc_weight",))
-    for name in ("ctc_greedy_search", "ctc_prefix_beam_search")
+    DecodeMode(
+        name, Loaded(f"wenet_uio.search.shared_modes:{name}"), ("ctc_weight",), scored=scored
+    )
+    for name, scored in (("ctc_greedy_search", False), ("ctc_prefix_beam_search", True))
 )
 """Modes of every model with CTC."""
 ATTENTION_CTC_MODES = (
@@ -40,6 +44,7 @@ ATTENTION_CTC_MODES = (
         "attention_rescoring",
         Loaded("wenet_uio.search.shared_modes:attention_rescoring"),
         ("ctc_weight", "attention_weight"),
+        scored=True,
     ),
     *CTC_MODES,
     DecodeMode(

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 
 from wenet_uio.models.chunks import ChunkEncoder, encode_chunks, places_of_equal
+from wenet_uio.search import ctc_prefix_beam
 from wenet_uio.search.ctc_prefix_beam import PrefixBeam
 from wenet_uio.search.decode import Search, decode_encoded
 from wenet_uio.search.endpoint import BLANK_THRESHOLD, Endpointer, silent_by_blank
 from wenet_uio.search.live import END, LiveOptions, LiveStream, attempt
-from wenet_uio.search.options import SCORED
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.speech import Segment
 from wenet_uio.search.stream_features import StreamFeatures
@@ -71,8 +71,8 @@ class ChunkStream(LiveStream):
 
         self._chunk_size = chunk_size
         self._device = self._model.device
-        self._partial_beam = options.partial_mode in SCORED
-        self._has_beam = self._partial_beam or search.modes[0] in SCORED
+        self._partial_beam = options.partial_mode in ctc_prefix_beam.MODES
+        self._has_beam = self._partial_beam or search.modes[0] in ctc_prefix_beam.MODES
         # The rules are about the model's own blank: the threshold moves with the penalty.
         odds = math.log(BLANK_THRESHOLD / (1 - BLANK_THRESHOLD)) - search.options.blank_penalty
         self._silent_above = torch.tensor(odds).sigmoid().item()

@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 import torch
 
-from wenet_uio.search.prefix_scorer import PrefixScorer, Scorers
+from wenet_uio.search.prefix_scorer import PrefixScorer, as_one
 from wenet_uio.search.types import Hypothesis, NBest
 
+MODES = ("ctc_prefix_beam_search", "attention_rescoring")
+"""Decode modes that begin with this search."""
 _NOT_A_TOKEN = -1
 _HASH_MULTIPLIER = -7046029254386353131
 """Multiplier of the 64-bit hash of prefixes: any odd number without a pattern."""
@@ -100,7 +102,7 @@ class PrefixBeam:
         num_prefixes = self._beam.last.size(1)
         num_labels = min(num_prefixes, log_probs.size(2))
         labels = _allowed_labels(log_probs, lengths, num_labels, self._blank)
-        scorer = _as_one(self._scorers)
+        scorer = as_one(self._scorers)
         history = []
         labels_of_frames = zip(*(tensor.unbind(dim=1) for tensor in labels), strict=True)
         for tokens, scores, blank_scores in labels_of_frames:
@@ -114,7 +116,7 @@ class PrefixBeam:
         """Read the hypotheses of each utterance: at most N, best first, scores with bonuses."""
         beam = self._beam
         totals = beam.score + beam.bonus
-        scorer = _as_one(self._scorers)
+        scorer = as_one(self._scorers)
         if scorer is not None:
             totals += scorer.end(beam.states)
 
@@ -173,13 +175,6 @@ def ctc_prefix_beam_search(
     beam = PrefixBeam(batch, beam_size, blank, scorers, log_probs.device)
     beam.advance(log_probs[:, :steps], lengths)
     return beam.nbests()
-
-
-def _as_one(scorers: Sequence[PrefixScorer]) -> PrefixScorer | None:
-    """Return one scorer with the bonuses of all; None without scorers."""
-    if not scorers:
-        return None
-    return scorers[0] if len(scorers) == 1 else Scorers(scorers)
 
 
 def _allowed_labels(

@@ -9,17 +9,17 @@ from copy import copy
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from wenet_uio.text.labels import Tokenizer
+from wenet_uio.text.ngrams import LmUnit
 
 if TYPE_CHECKING:
     import kenlm
 
-LmUnit = Literal["token", "word"]
 MOST_EXTENSIONS = 2_000_000
 """Size of the table of extensions above which new searches begin with an empty table."""
 

@@ -19,6 +19,11 @@ def known_modes() -> dict[str, DecodeMode]:
     return {mode.name: mode for family in families() for mode in family.modes}
 
 
+def scored_modes() -> list[str]:
+    """Return the modes of this package that use hot words and language models."""
+    return [mode.name for mode in known_modes().values() if mode.scored]
+
+
 def check_modes(modes: Sequence[str], family: Family | None = None) -> None:
     """Check that there are modes, and that all are known.
 

@@ -14,16 +14,13 @@ from wenet_uio.messages import listed
 from wenet_uio.options import add_options, option, values_of
 from wenet_uio.search.context_graph import ContextGraph, tokenize_phrases
 from wenet_uio.search.language_model import LanguageModel
+from wenet_uio.search.modes import scored_modes
 from wenet_uio.search.prefix_scorer import PrefixScorer
 from wenet_uio.search.types import DecodeOptions
 from wenet_uio.text.labels import Tokenizer
 from wenet_uio.text.table import numbered_lines
 
 log = logging.getLogger(__name__)
-
-SCORED = ("ctc_prefix_beam_search", "attention_rescoring")
-"""Modes that use hot words and language models."""
-
 
 SEARCH = (
     *("beam_size", "ctc_weight", "reverse_weight", "transducer_weight", "blank_penalty"),
@@ -67,7 +64,7 @@ def add_decode_options(parser: argparse.ArgumentParser) -> None:
     add_options(prompt, DecodeOptions, *PROMPT)
 
     scorers = parser.add_argument_group(
-        "hot words and language model", f"used by {' and '.join(SCORED)}"
+        "hot words and language model", f"used by {', '.join(scored_modes())}"
     )
     scorers.add_argument(
         "--context_list_path",
@@ -139,11 +136,11 @@ def build_scorers(
         OSError: a file cannot be read.
     """
     has_scorers = bool(options.hot_words or options.language_model)
-    if has_scorers and not set(SCORED) & set(modes):
+    if has_scorers and not set(scored_modes()) & set(modes):
         unused = names[0] if options.hot_words else names[1]
         raise ValueError(
             f"{unused} is not used by {', '.join(modes)}; add one of these modes: "
-            f"{', '.join(SCORED)}"
+            f"{', '.join(scored_modes())}"
         )
 
     scorers: list[PrefixScorer] = []

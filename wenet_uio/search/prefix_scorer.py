@@ -1,4 +1,4 @@
-"""Interface of hot words and language models: bonuses for prefixes of CTC prefix beam search."""
+"""Interface of hot words and language models: bonuses for the token sequences of beam searches."""
 
 from __future__ import annotations
 
@@ -76,3 +76,10 @@ class Scorers:
 
     def _parts(self, states: torch.Tensor) -> list[tuple[PrefixScorer, torch.Tensor]]:
         return list(zip(self._scorers, states.split(self._sizes, dim=2), strict=True))
+
+
+def as_one(scorers: Sequence[PrefixScorer]) -> PrefixScorer | None:
+    """Return one scorer with the bonuses of all; None without scorers."""
+    if not scorers:
+        return None
+    return scorers[0] if len(scorers) == 1 else Scorers(scorers)

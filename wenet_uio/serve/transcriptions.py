@@ -25,7 +25,7 @@ from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.interruption import interruptible
 from wenet_uio.audio.read import audio_info, is_array
 from wenet_uio.search.context_graph import text_and_score, tokenize_phrases
-from wenet_uio.search.options import SCORED
+from wenet_uio.search.modes import scored_modes
 from wenet_uio.search.results import Transcript, TranscriptSegment, part_of_text
 from wenet_uio.search.tracks import ChosenChannel, parse_channel
 from wenet_uio.serve.events import EventFeed, GoneError
@@ -248,7 +248,7 @@ class Transcriptions:
             return options, []
 
         mode = options.mode or self._recogniser.usual_mode(scored=True)
-        if mode not in SCORED:
+        if mode not in scored_modes():
             if wanted:
                 raise RefusedError(
                     f"hot_words: not used in the mode {mode}, in which this server recognises"

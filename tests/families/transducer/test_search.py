@@ -56,6 +56,34 @@ def ways_through(frames: int, units: range, most: int) -> Iterator[list[tuple[in
     yield from map(list, itertools.product(of_a_frame, repeat=frames))
 
 
+class Bigrams:
+    """A PrefixScorer: a token has a bonus by the one before it, and each sequence one at its
+    end.
+    """
+
+    state_size, most = 1, torch.inf
+
+    def __init__(self, vocab: int, seed: int) -> None:
+        self.after, self.ends = torch.randn(2, vocab, vocab, generator=torch.manual_seed(seed))
+
+    def begin(self) -> Bigrams:
+        return self
+
+    def extend(self, states, tokens, wanted):
+        following = tokens.unsqueeze(1).expand(wanted.shape)
+        return following.unsqueeze(3), self.after[states, following].double()
+
+    def end(self, states):
+        return self.ends[0, states.squeeze(2)].double()
+
+    def bonus(self, tokens: tuple[int, ...]) -> float:
+        pairs = itertools.pairwise((0, *tokens))
+        return sum(self.after[before, token].item() for before, token in pairs)
+
+    def total(self, tokens: tuple[int, ...]) -> float:
+        return self.bonus(tokens) + self.ends[0, (0, *tokens)[-1]].item()
+
+
 def exhaustive(model, frames, ctc, weight) -> dict[tuple[int, ...], float]:
     """Probability of each token sequence: the sum over all ways to assign its tokens to frames.
 
@@ -75,8 +103,9 @@ def exhaustive(model, frames, ctc, weight) -> dict[tuple[int, ...], float]:
     return result
 
 
-def plain(model, frames, ctc, weight, beam) -> list[tuple[tuple[int, ...], float]]:
+def plain(model, frames, ctc, weight, beam, scorer=None) -> list[tuple[tuple[int, ...], float]]:
     """The beam search with dictionaries instead of tensors."""
+    bonus = scorer.bonus if scorer else lambda _: 0.0
     kept = {(): 0.0}
     for t, frame in enumerate(frames):
         reached: dict[tuple[int, ...], float] = {}
@@ -86,6 +115,7 @@ def plain(model, frames, ctc, weight, beam) -> list[tuple[tuple[int, ...], float
 
         for _ in range(TOKENS_A_FRAME if ctc is None else 1):
             grown = {}
+            labels = Counter()
             for tokens, score in kept.items():
                 log_probs = scores_after(model, tokens, frame)
                 log_probs = mixed(log_probs, None if ctc is None else ctc[t], weight)
@@ -93,6 +123,14 @@ def plain(model, frames, ctc, weight, beam) -> list[tuple[tuple[int, ...], float
                 for unit, value in enumerate(log_probs.tolist()):
                     if unit != model.blank:
                         grown[(*tokens, unit)] = score + value
+                        labels[unit] = max(labels.get(unit, -np.inf), score + value)
+            if scorer:
+                best = {unit for unit, _ in labels.most_common(beam)}
+                grown = {
+                    tokens: score + bonus(tokens) - bonus(tokens[:-1])
+                    for tokens, score in grown.items()
+                    if tokens[-1] in best
+                }
             kept = dict(sorted(grown.items(), key=lambda item: -item[1])[:beam])
         for tokens, score in kept.items():
             blank = (
@@ -100,7 +138,11 @@ def plain(model, frames, ctc, weight, beam) -> list[tuple[tuple[int, ...], float
             )
             reach(tokens, score + blank)
         kept = dict(sorted(reached.items(), key=lambda item: -item[1])[:beam])
-    return list(kept.items())
+    if scorer:
+        kept = {
+            tokens: score + scorer.total(tokens) - bonus(tokens) for tokens, score in kept.items()
+        }
+    return sorted(kept.items(), key=lambda item: -item[1])
 
 
 @torch.no_grad()
@@ -157,6 +199,55 @@ def test_a_narrow_beam_equals_a_plain_search(beam, weight):
                     log_probs = mixed(log_probs, None if of_row is None else of_row[frame], weight)
                     assert sure == pytest.approx(log_probs[token].exp().item(), abs=1e-4)
     assert (several > 0) == (weight == 1.0 and beam > 1)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["rnn", "conv"])
+@pytest.mark.parametrize("weight", [1.0, 0.6])
+@pytest.mark.parametrize("seeds", [(5,), (5, 6)])
+def test_bonuses_are_added_to_the_probability_of_every_sequence(kind, weight, seeds):
+    model, scorers = make(3, seed=1, kind=kind), [Bigrams(3, seed) for seed in seeds]
+    encoder_out = torch.randn(2, 2, DIM)
+    ctc = torch.randn(2, 2, 3).log_softmax(dim=2) if weight < 1 else None
+    nbests = rnnt_beam_search(model, encoder_out, torch.tensor([2, 1]), 130, ctc, weight, scorers)
+    for row, frames in enumerate((2, 1)):
+        expected = exhaustive(
+            model, encoder_out[row, :frames], None if ctc is None else ctc[row], weight
+        )
+        expected = {
+            tokens: score + sum(scorer.total(tokens) for scorer in scorers)
+            for tokens, score in expected.items()
+        }
+        found = {hypothesis.tokens: hypothesis.score for hypothesis in nbests[row]}
+        assert found == pytest.approx(expected, abs=1e-4)
+        assert list(found.values()) == sorted(found.values(), reverse=True)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("beam", [1, 3, 7])
+@pytest.mark.parametrize("weight", [1.0, 0.6])
+def test_a_narrow_beam_with_bonuses_equals_a_plain_search(beam, weight):
+    changed = 0
+    for seed in range(4):
+        model, scorer = make(6, seed), Bigrams(6, seed)
+        encoder_out = 2 * torch.randn(3, 7, DIM)
+        ctc = torch.randn(3, 7, 6).log_softmax(dim=2) if weight < 1 else None
+        lengths = [7, 1, 5]
+        without, nbests = (
+            rnnt_beam_search(model, encoder_out, torch.tensor(lengths), beam, ctc, weight, scorers)
+            for scorers in ([], [scorer])
+        )
+        for row, frames in enumerate(lengths):
+            of_row = None if ctc is None else ctc[row]
+            expected = plain(model, encoder_out[row, :frames], of_row, weight, beam, scorer)
+            assert [hypothesis.tokens for hypothesis in nbests[row]] == [
+                tokens for tokens, _ in expected
+            ]
+            assert [hypothesis.score for hypothesis in nbests[row]] == pytest.approx(
+                [score for _, score in expected], abs=1e-3
+            )
+            changed += nbests[row][0].tokens != without[row][0].tokens
+    assert changed > 0
 
 
 @torch.no_grad()

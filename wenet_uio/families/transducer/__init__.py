@@ -24,7 +24,9 @@ TRANSDUCER = Family(
     text_advice="give it a weight in model_conf (attention_weight above 0)",
     modes=(
         *ATTENTION_CTC_MODES,
-        DecodeMode("rnnt_beam_search", Loaded(f"{_SEARCH}:beam"), ("transducer_weight",)),
+        DecodeMode(
+            "rnnt_beam_search", Loaded(f"{_SEARCH}:beam"), ("transducer_weight",), scored=True
+        ),
         DecodeMode("rnnt_greedy_search", Loaded(f"{_SEARCH}:greedy"), ("transducer_weight",)),
     ),
     recipe_modes=(
@@ -32,5 +34,6 @@ TRANSDUCER = Family(
         "attention_rescoring",
     ),
     usual_mode="rnnt_greedy_search",
+    usual_scored_mode="rnnt_beam_search",
     check_search=Loaded(f"{_SEARCH}:check_search"),
 )

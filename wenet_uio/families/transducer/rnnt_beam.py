@@ -8,11 +8,13 @@ this one has so, too.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 
 from wenet_uio.families.transducer.model import Transducer
+from wenet_uio.search.prefix_scorer import PrefixScorer, as_one
 from wenet_uio.search.types import Hypothesis, NBest
 
 TOKENS_A_FRAME = 3
@@ -36,7 +38,7 @@ class _Beam(NamedTuple):
     """K token sequences of each of B utterances; unused ones score -inf."""
 
     scores: torch.Tensor
-    """(B, K) log-probability."""
+    """(B, K) log-probability, with the bonus of the scorer."""
     hashes: torch.Tensor
     """(B, K) int64, equal for equal sequences."""
     growth: _Growth
@@ -44,6 +46,8 @@ class _Beam(NamedTuple):
     """(B, K, D) output of the predictor after each sequence."""
     state: list[torch.Tensor]
     """Tensors (B, K, ...): its state."""
+    scored: torch.Tensor
+    """(B, K, S) states of the scorer; S is 0 without one."""
 
 
 def rnnt_beam_search(
@@ -53,6 +57,7 @@ def rnnt_beam_search(
     beam_size: int,
     ctc_log_probs: torch.Tensor | None = None,
     transducer_weight: float = 1.0,
+    scorers: Sequence[PrefixScorer] = (),
 ) -> list[NBest]:
     """Keep the `beam_size` best token sequences of every utterance after every frame.
 
@@ -67,29 +72,40 @@ def rnnt_beam_search(
         ctc_log_probs: (B, T', V), needed for a transducer_weight below 1.
         transducer_weight: share of the transducer in the probability of each token; CTC has the
             rest.
+        scorers: hot words and language models, whose bonuses are added to the log-probabilities by
+            which sequences are compared. With them, a token is one of the `beam_size` best of the
+            utterance at this frame, as in CTC prefix beam search.
 
     Returns:
         Per utterance at most `beam_size` hypotheses, best first, with frame and confidence of each
-        token on the best path.
+        token on the best path; their scores include the bonuses.
     """
     assert transducer_weight == 1.0 or ctc_log_probs is not None, "a share below 1 needs CTC"
-    beam = _start(model, len(lengths), beam_size, encoder_out.device)
+    scorer = as_one([scorer.begin() for scorer in scorers])
+    beam = _start(model, scorer, len(lengths), beam_size, encoder_out.device)
     steps: list[_Growth] = []
     for frame in range(encoder_out.size(1)):
         encoded = encoder_out[:, frame : frame + 1]
         if ctc_log_probs is None or transducer_weight == 1.0:
-            reached = _of_transducer(model, beam, encoded)
+            reached = _of_transducer(model, scorer, beam, encoded)
         else:
             ctc = ctc_log_probs[:, frame : frame + 1] + math.log1p(-transducer_weight)
-            reached = _with_ctc(model, beam, encoded, ctc, math.log(transducer_weight))
+            reached = _with_ctc(model, scorer, beam, encoded, ctc, math.log(transducer_weight))
 
         beam, growth = _best(reached, beam, frame < lengths)
         steps.append(growth)
 
-    return _hypotheses(steps, beam.scores)
+    scores = beam.scores if scorer is None else beam.scores + scorer.end(beam.scored).float()
+    return _hypotheses(steps, scores)
 
 
-def _start(model: Transducer, batch: int, beam_size: int, device: torch.device) -> _Beam:
+def _start(
+    model: Transducer,
+    scorer: PrefixScorer | None,
+    batch: int,
+    beam_size: int,
+    device: torch.device,
+) -> _Beam:
     """Return the empty sequence of every utterance."""
     scores = torch.full((batch, beam_size), -torch.inf, device=device)
     scores[:, 0] = 0.0
@@ -98,7 +114,9 @@ def _start(model: Transducer, batch: int, beam_size: int, device: torch.device) 
     hashes = torch.zeros(batch, beam_size, dtype=torch.int64, device=device)
     by_beam = (batch, beam_size)
     state = [tensor.unflatten(0, by_beam) for tensor in state]
-    return _Beam(scores, hashes, _no_growth(hashes), predicted.view(*by_beam, -1), state)
+    state_size = 0 if scorer is None else scorer.state_size
+    scored = torch.zeros(*by_beam, state_size, dtype=torch.int64, device=device)
+    return _Beam(scores, hashes, _no_growth(hashes), predicted.view(*by_beam, -1), state, scored)
 
 
 def _no_growth(hashes: torch.Tensor) -> _Growth:
@@ -107,20 +125,27 @@ def _no_growth(hashes: torch.Tensor) -> _Growth:
     return _Growth(_places(hashes), tokens, torch.zeros(tokens.shape, device=hashes.device))
 
 
-def _of_transducer(model: Transducer, beam: _Beam, encoded: torch.Tensor) -> list[_Beam]:
+def _of_transducer(
+    model: Transducer, scorer: PrefixScorer | None, beam: _Beam, encoded: torch.Tensor
+) -> list[_Beam]:
     """Return the sequences that a frame (B, 1, D) leads to, each followed by a blank."""
     reached: list[_Beam] = []
     for count in range(TOKENS_A_FRAME + 1):
         log_probs = _log_probs(model, beam, encoded)
         reached.append(_with_blank(model.blank, beam, log_probs))
         if count < TOKENS_A_FRAME:
-            beam = _grown(model, beam, log_probs, count)
+            beam = _grown(model, scorer, beam, log_probs, count)
 
     return reached
 
 
 def _with_ctc(
-    model: Transducer, beam: _Beam, encoded: torch.Tensor, ctc: torch.Tensor, weight: float
+    model: Transducer,
+    scorer: PrefixScorer | None,
+    beam: _Beam,
+    encoded: torch.Tensor,
+    ctc: torch.Tensor,
+    weight: float,
 ) -> list[_Beam]:
     """Return the sequences that stay at a frame and those that grow by a token.
 
@@ -129,7 +154,7 @@ def _with_ctc(
         weight: logarithm of the share of the transducer.
     """
     log_probs = torch.logaddexp(_log_probs(model, beam, encoded) + weight, ctc)
-    return [_with_blank(model.blank, beam, log_probs), _grown(model, beam, log_probs, 0)]
+    return [_with_blank(model.blank, beam, log_probs), _grown(model, scorer, beam, log_probs, 0)]
 
 
 def _log_probs(model: Transducer, beam: _Beam, encoded: torch.Tensor) -> torch.Tensor:
@@ -142,22 +167,31 @@ def _with_blank(blank: int, beam: _Beam, log_probs: torch.Tensor) -> _Beam:
     return beam._replace(scores=beam.scores + log_probs[:, :, blank])
 
 
-def _grown(model: Transducer, beam: _Beam, log_probs: torch.Tensor, count: int) -> _Beam:
+def _grown(
+    model: Transducer,
+    scorer: PrefixScorer | None,
+    beam: _Beam,
+    log_probs: torch.Tensor,
+    count: int,
+) -> _Beam:
     """Return the best sequences of one token more.
 
     Args:
         log_probs: (B, K, V) of the next token.
         count: number of tokens that the sequences have got in this frame.
     """
-    units = log_probs.size(2)
     scores = beam.scores.unsqueeze(2) + log_probs
     scores[:, :, model.blank] = -torch.inf
+    labels, scores, scored = _extensions(scorer, beam, scores)
     scores, choice = scores.flatten(1).topk(beam.scores.size(1), dim=1)
-    rows, token = choice // units, choice % units
+    rows, place = choice // labels.size(1), choice % labels.size(1)
+    token = labels.gather(1, place)
 
     parents, tokens, confidences = (_taken(values, rows) for values in beam.growth)
     tokens[:, :, count] = token
-    confidences[:, :, count] = log_probs.flatten(1).gather(1, choice).exp()
+    confidences[:, :, count] = (
+        _taken(log_probs, rows).gather(2, token.unsqueeze(2)).squeeze(2).exp()
+    )
     state = [_taken(tensor, rows).flatten(0, 1) for tensor in beam.state]
     predicted, state = model.predictor(token.reshape(-1, 1), state)
     return _Beam(
@@ -166,7 +200,28 @@ def _grown(model: Transducer, beam: _Beam, log_probs: torch.Tensor, count: int) 
         _Growth(parents, tokens, confidences),
         predicted.view(*token.shape, -1),
         [tensor.unflatten(0, token.shape) for tensor in state],
+        _taken(scored.flatten(1, 2), choice),
     )
+
+
+def _extensions(
+    scorer: PrefixScorer | None, beam: _Beam, scores: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the tokens (B, L) by which sequences may grow, the scores (B, K, L) of the grown
+    sequences, and the states (B, K, L, S) of the scorer after them.
+
+    Args:
+        scores: (B, K, V) of the grown sequences, without the bonus of the last token.
+    """
+    batch, sequences, units = scores.shape
+    if scorer is None:
+        tokens = torch.arange(units, device=scores.device).expand(batch, units)
+        return tokens, scores, beam.scored.unsqueeze(2).expand(-1, -1, units, -1)
+
+    tokens = scores.amax(dim=1).topk(min(sequences, units), dim=1).indices
+    scores = scores.gather(2, tokens.unsqueeze(1).expand(-1, sequences, -1))
+    states, gain = scorer.extend(beam.scored, tokens, scores > -torch.inf)
+    return tokens, scores + gain.float(), states
 
 
 def _best(reached: list[_Beam], before: _Beam, active: torch.Tensor) -> tuple[_Beam, _Growth]:
@@ -200,6 +255,7 @@ def _best(reached: list[_Beam], before: _Beam, active: torch.Tensor) -> tuple[_B
         _no_growth(hashes),
         on_path(tuple(beam.predicted for beam in reached)),
         [on_path(tensors) for tensors in zip(*(beam.state for beam in reached), strict=True)],
+        on_path(tuple(beam.scored for beam in reached)),
     )
     return beam, growth
 
@@ -219,7 +275,7 @@ def _hypotheses(steps: list[_Growth], scores: torch.Tensor) -> list[NBest]:
     """Follow the sequences back through the frames.
 
     Args:
-        scores: (B, K) after the last frame.
+        scores: (B, K) at the end.
 
     Returns:
         The hypotheses of each utterance, best first; those of probability 0 are left out.
@@ -227,7 +283,7 @@ def _hypotheses(steps: list[_Growth], scores: torch.Tensor) -> list[NBest]:
     if not steps:
         return [[Hypothesis((), 0.0, (), ())] for _ in scores]
 
-    rows = _places(scores)
+    scores, rows = scores.sort(dim=1, descending=True, stable=True)
     paths: list[tuple[torch.Tensor, torch.Tensor]] = []
     for step in reversed(steps):
         paths.append((_taken(step.tokens, rows), _taken(step.confidences, rows)))

@@ -28,6 +28,7 @@ def beam(batch: Decoding[Transducer]) -> list[NBest]:
         options.beam_size,
         log_probs,
         options.transducer_weight,
+        batch.scorers,
     )
 
 

@@ -1,0 +1,72 @@
+"""Estimate an n-gram language model from texts, for `recognize.py --lm_path`.
+
+    %(prog)s --config train.yaml data/train/text lm.arpa
+    %(prog)s --config a.yaml --lm_unit word --without_keys novel.txt lm.arpa
+
+Its units are the tokens of the model, or words. All texts are in memory: for gigabytes of text take
+lmplz of KenLM, with `text2token.py` before it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from typing import get_args
+
+from tqdm import tqdm
+
+from wenet_uio.cli import command_parser
+from wenet_uio.config import load_config
+from wenet_uio.messages import hides_bar
+from wenet_uio.text.ngrams import LmUnit, estimate, write_arpa
+from wenet_uio.text.table import numbered_lines, read_table
+from wenet_uio.text.tokenizer import build_tokenizer
+
+
+def parse_options() -> argparse.Namespace:
+    """Parse and check the command line."""
+    parser = command_parser(__doc__)
+    parser.add_argument("--config", required=True, help="train.yaml of the model")
+    parser.add_argument(
+        "--order", type=int, default=6, help="most units of an n-gram (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--lm_unit",
+        choices=get_args(LmUnit),
+        default="token",
+        help="as in recognize.py (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--without_keys", action="store_true", help="lines are `text`, not `key text`"
+    )
+    parser.add_argument("texts", nargs="+", metavar="text", help="file with lines `key text`")
+    parser.add_argument("lm", help="ARPA file to write")
+    options = parser.parse_args()
+    if options.order < 2:
+        parser.error(f"--order {options.order}: expected 2 or more; KenLM reads no other models")
+
+    return options
+
+
+def main() -> None:
+    """Estimate and write the model."""
+    options = parse_options()
+    tokenizer = build_tokenizer(load_config(options.config))
+    cut = str.split if options.lm_unit == "word" else tokenizer.splitter
+    texts = [text for path in options.texts for text in texts_of(path, options.without_keys)]
+    model = estimate(sentences(texts, cut), options.order)
+    write_arpa(model, options.lm)
+    sizes = ", ".join(str(len(ngrams)) for ngrams in model.probabilities)
+    print(f"{options.lm}: {len(texts)} texts; n-grams of each order: {sizes}")
+
+
+def texts_of(path: str, without_keys: bool) -> list[str]:
+    """Return the texts of a file, in its order."""
+    if without_keys:
+        return [line for _, line in numbered_lines(path) if line.strip()]
+    return [*read_table(path).values()]
+
+
+def sentences(texts: Sequence[str], cut: Callable[[str], Sequence[str]]) -> Iterator[Sequence[str]]:
+    """Cut texts into units, with a progress bar."""
+    return map(cut, tqdm(texts, unit="text", disable=hides_bar()))
