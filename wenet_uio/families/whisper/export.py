@@ -311,8 +311,8 @@ def compare_whisper(
         if torch.equal(expected.argmax(1), exported.argmax(1)):
             return difference, len(expected), None
 
-        answers = [_text(scores, model.eos) for scores in (expected, exported)]
-        return difference, len(expected), Difference(key, "attention", *answers)
+        text, exported_text = (_text(scores, model.eos) for scores in (expected, exported))
+        return difference, len(expected), Difference(key, "attention", text, exported_text)
 
     return agreement_of(examples, limit, compare_one)
 
