@@ -47,7 +47,7 @@ if [[ " ${defaults[1]-} " == *" language "* && $language =~ ^[a-z]+$ ]]; then mo
 if ((lm_order > 0)); then
   require data/train/text
   need_extra lm
-  make_lm.py --config "$config" --order "$lm_order" data/train/text "$dir/lm.arpa"
+  make_lm.py --config "$config" --order "$lm_order" "${trusted[@]}" data/train/text "$dir/lm.arpa"
   more+=(--lm_path "$dir/lm.arpa")
 fi
 case $avg in

@@ -248,7 +248,8 @@ def test_hot_words_without_a_mode_that_uses_them_are_an_error(folder, monkeypatc
     (folder / "names").write_text("hh\n")
     with pytest.raises(
         ValueError,
-        match="--context_list_path is not used by attention; add one of these modes: ctc_p",
+        match="--context_list_path is not used by attention; add one of these modes: "
+        "attention_rescoring, ctc_prefix_beam_search, rnnt_beam_search",
     ):
         call(monkeypatch, "--context_list_path", "names", modes=["attention"])
 

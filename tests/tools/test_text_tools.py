@@ -199,6 +199,15 @@ def test_a_language_model_that_cannot_be_made_is_one_line(arguments, message, co
     assert not text.with_name("lm.arpa").exists()
 
 
+def test_a_language_model_for_a_config_with_code_of_others_needs_trust(config, text):
+    (text.with_name("theirs.py")).write_text("open('ran', 'w')\n")
+    config.write_text(f"model: theirs:MODEL\n{config.read_text()}")
+    done = call("make_lm.py", "--config", config, text, text.with_name("lm.arpa"))
+    assert done.returncode != 0
+    assert "theirs:MODEL" in done.stderr
+    assert "--trust_code" in done.stderr.splitlines()[-1]
+
+
 def test_an_empty_text_file_makes_no_language_model(config, tmp_path):
     (tmp_path / "empty").touch()
     done = call("make_lm.py", "--config", config, tmp_path / "empty", tmp_path / "lm.arpa")

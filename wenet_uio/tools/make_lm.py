@@ -39,6 +39,11 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--without_keys", action="store_true", help="lines are `text`, not `key text`"
     )
+    parser.add_argument(
+        "--trust_code",
+        action="store_true",
+        help="import code of other packages that the config names; the default is to refuse it",
+    )
     parser.add_argument("texts", nargs="+", metavar="text", help="file with lines `key text`")
     parser.add_argument("lm", help="ARPA file to write")
     options = parser.parse_args()
@@ -51,7 +56,8 @@ def parse_options() -> argparse.Namespace:
 def main() -> None:
     """Estimate and write the model."""
     options = parse_options()
-    tokenizer = build_tokenizer(load_config(options.config))
+    config = load_config(options.config, of_model=True, trust_code=options.trust_code)
+    tokenizer = build_tokenizer(config)
     cut = str.split if options.lm_unit == "word" else tokenizer.splitter
     texts = [text for path in options.texts for text in texts_of(path, options.without_keys)]
     model = estimate(sentences(texts, cut), options.order)
