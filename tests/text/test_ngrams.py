@@ -12,6 +12,7 @@ from wenet_uio.text.ngrams import END, START, UNKNOWN, NgramModel, estimate, wri
 TEXTS = {
     "one letter": ["a"],
     "empty texts": ["", "", "ab"],
+    "estimated discounts of which one is 0": ["b", "", "a", "bb", "b", "ba"],
     "short": ["ab", "abc", "b", "cab"],
     "repeated": ["abab", "abab", "bcab", "aaa", "cc", "abcabcabc", "ba"] * 3,
 }

@@ -152,7 +152,7 @@ def _discounts(numbers: Counter[int]) -> tuple[float, ...]:
     discounts = tuple(
         count - (count + 1) * share * numbers[count + 1] / numbers[count] for count in (1, 2, 3)
     )
-    usable = all(0 <= discount <= count for count, discount in enumerate(discounts, start=1))
+    usable = all(0 < discount <= count for count, discount in enumerate(discounts, start=1))
     return discounts if usable else USUAL_DISCOUNTS
 
 
