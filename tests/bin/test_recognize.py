@@ -236,6 +236,10 @@ def test_an_unknown_mode_is_one_line_and_writes_nothing(tmp_path):
         (["--beam_size", 0], "beam_size"),
         (["--reverse_weight", 0.5], "bitransformer"),
         (["--decoding_chunk_size", 4], "decoding_chunk_size 4"),
+        (["--lm_weight", "nan"], "lm_weight: expected a finite number, found nan"),
+        (["--length_bonus", "inf"], "length_bonus: expected a finite number, found inf"),
+        (["--length_bonus", 0.8], "length_bonus 0.8 is of a language model, and none is given"),
+        (["--lm_unit", "word"], "lm_unit word is of a language model, and none is given"),
     ],
 )
 def test_options_that_do_not_fit_the_model_are_named(folder, monkeypatch, options, message):

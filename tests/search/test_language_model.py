@@ -57,8 +57,34 @@ def test_a_file_that_is_not_a_language_model_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="none: no such language model"):
         LanguageModel(tmp_path / "none", TOKENIZER, 0.5, 0.0, "token")
     (tmp_path / "text").write_text("no model\n")
-    with pytest.raises(ValueError, match="text: neither an ARPA file nor a KenLM binary"):
+    with pytest.raises(ValueError, match="text: KenLM reads neither an ARPA file nor a binary"):
         LanguageModel(tmp_path / "text", TOKENIZER, 0.5, 0.0, "token")
+
+
+@pytest.mark.parametrize("content", [b"", b"\xaa" * 300, b"\xef\xbb\xbf\\data\\\n"])
+def test_what_is_no_language_model_is_one_short_line(content, tmp_path):
+    pytest.importorskip("kenlm")
+    path = tmp_path / "lm.arpa"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="KenLM reads neither") as raised:
+        LanguageModel(path, TOKENIZER, 0.5, 0.0, "token")
+    message = str(raised.value)
+    assert message.count(str(path)) == 1
+    assert "\n" not in message
+    assert "threw" not in message
+
+
+def test_a_language_model_of_other_units_is_an_error_and_of_few_units_a_warning(tmp_path, caplog):
+    pytest.importorskip("kenlm")
+    words = write_arpa(tmp_path / "words.arpa", ["hello", "world"])
+    with pytest.raises(ValueError, match=r"words\.arpa: none of the 5 units of the recogniser"):
+        LanguageModel(words, TOKENIZER, 0.5, 0.0, "token")
+    LanguageModel(words, TOKENIZER, 0.5, 0.0, "word")
+
+    LanguageModel(write_arpa(tmp_path / "most.arpa", LETTERS[:3]), TOKENIZER, 0.5, 0.0, "token")
+    assert not caplog.messages
+    LanguageModel(write_arpa(tmp_path / "few.arpa", LETTERS[:2]), TOKENIZER, 0.5, 0.0, "token")
+    assert "few.arpa: only 2 of the 5 units of the recogniser" in caplog.text
 
 
 def test_without_kenlm_the_message_says_what_to_install(monkeypatch):

@@ -187,7 +187,8 @@ def test_a_language_model_has_the_units_of_the_model_or_words(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--order", 1], "--order 1: expected 2 or more; KenLM reads no other models"),
+        (["--order", 1], "--order 1: expected 2 to 6; the package kenlm reads no other models"),
+        (["--order", 7], "--order 7: expected 2 to 6; the package kenlm reads no other models"),
         (["--config", "gone.yaml"], "gone.yaml"),
     ],
 )
@@ -213,3 +214,40 @@ def test_an_empty_text_file_makes_no_language_model(config, tmp_path):
     done = call("make_lm.py", "--config", config, tmp_path / "empty", tmp_path / "lm.arpa")
     assert done.returncode != 0
     assert "no sentence to estimate a language model from" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("target", ["text", "other texts"])
+def test_a_language_model_overwrites_no_texts(target, config, text):
+    """The name of the model is forgotten after `data/*/text`."""
+    others = text.with_name(target)
+    others.write_text(TEXT, encoding="utf-8")
+    done = call("make_lm.py", "--config", config, text, others)
+    assert done.returncode == 1
+    assert f"{others}: a file that is no ARPA file is there" in done.stderr.splitlines()[-1]
+    assert others.read_text(encoding="utf-8") == TEXT
+
+
+def test_a_language_model_replaces_an_older_one(config, text):
+    arpa = text.with_name("lm.arpa")
+    for order in (2, 3):
+        assert call("make_lm.py", "--config", config, "--order", order, text, arpa).returncode == 0
+        assert ("ngram 3=" in arpa.read_text(encoding="utf-8")) == (order == 3)
+
+
+@pytest.mark.parametrize("unit", ["token", "word"])
+def test_units_of_a_language_model_that_the_recogniser_never_writes_are_named(
+    unit, config, tmp_path
+):
+    """Texts in another case than those of the training, as a whole or in part."""
+    (tmp_path / "texts").write_text("u1 left\n")
+    options = ["--config", config, "--lm_unit", unit, tmp_path / "texts"]
+    done = call("make_lm.py", *options, tmp_path / "lm.arpa")
+    assert done.returncode == 1
+    assert f"the units file of the model can spell no {unit} of the texts: " in done.stderr
+    assert not (tmp_path / "lm.arpa").exists()
+
+    (tmp_path / "more").write_text("u2 GO LEFT\n")
+    done = call("make_lm.py", *options, tmp_path / "more", tmp_path / "lm.arpa")
+    assert done.returncode == 0, done.stderr
+    names = {"token": "4 of 11 different units", "word": "1 of 3 different units"}
+    assert f"{names[unit]} of the texts are not in the units file of the model: " in done.stderr

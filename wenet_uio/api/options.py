@@ -54,6 +54,7 @@ class TranscribeOptions(RequestOptions, ScorerOptions):
     """Other fields of DecodeOptions, such as ctc_weight and decoding_chunk_size."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.mode is not None:
             check_modes([self.mode])
         if self.batch_size < 1:

@@ -1,10 +1,12 @@
-"""An n-gram language model for shallow fusion in CTC prefix beam search."""
+"""An n-gram language model for shallow fusion in beam searches."""
 
 from __future__ import annotations
 
+import logging
 import math
+import re
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import copy
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +22,12 @@ from wenet_uio.text.ngrams import LmUnit
 if TYPE_CHECKING:
     import kenlm
 
+log = logging.getLogger(__name__)
+
+_OF_KENLM = re.compile(r"^Cannot read model '.*?' \(|\S*\.(?:cc|hh):\d+ in .* threw \w+")
+"""What messages of KenLM say of its own code."""
+_MARK = re.compile(r"<.*>")
+"""Units that stand for no text, such as <blank>."""
 MOST_EXTENSIONS = 2_000_000
 """Size of the table of extensions above which new searches begin with an empty table."""
 
@@ -46,7 +54,8 @@ class LanguageModel:
             unit: whether units are tokens of the units file, or words.
 
         Raises:
-            ValueError: the package kenlm is not installed, or the file has another format.
+            ValueError: the package kenlm is not installed, the file has another format, or the
+                model has no token of the units file.
             OSError: the file does not exist.
         """
         self._weight = weight * math.log(10.0)  # KenLM has logarithms to the base 10
@@ -54,6 +63,8 @@ class LanguageModel:
         self._symbol_of, self._splitter = tokenizer.symbol, tokenizer.splitter
         self.most = max(0.0, bonus) if weight >= 0 else torch.inf  # ln P is never above 0
         self._model = _load(path)
+        if unit == "token":
+            _check_units(self._model, path, tokenizer.symbols)
         self._lock = Lock()  # a server decodes streams and recordings in two threads
         self._forget()
         self._newest: LanguageModel | None = None
@@ -202,7 +213,32 @@ def _loaded(path: str, changed: int, size: int) -> kenlm.Model:
     config.show_progress, config.arpa_complain = False, kenlm.ARPALoadComplain.NONE
     try:
         return kenlm.Model(path, config)
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:  # a message may quote bytes of the file
+        reason = _OF_KENLM.sub("", " ".join(str(error).split())).strip("(). ")
         raise ValueError(
-            f"{path}: neither an ARPA file nor a KenLM binary ({' '.join(str(error).split())})"
+            f"{path}: KenLM reads neither an ARPA file nor a binary of its own there ({reason})"
         ) from None
+
+
+def _check_units(model: kenlm.Model, path: str | Path, symbols: Iterable[str]) -> None:
+    """Warn of a language model that has few of the units.
+
+    Raises:
+        ValueError: it has none.
+    """
+    units = [symbol for symbol in symbols if not _MARK.fullmatch(symbol)]
+    known = sum(unit in model for unit in units)
+    if units and not known:
+        raise ValueError(
+            f"{path}: none of the {len(units)} units of the recogniser is in this language model; "
+            "estimate it with make_lm.py and the train.yaml of the recogniser, or state that its "
+            "units are words (lm_unit)"
+        )
+
+    if 2 * known < len(units):
+        log.warning(
+            "%s: only %d of the %d units of the recogniser are in this language model",
+            path,
+            known,
+            len(units),
+        )

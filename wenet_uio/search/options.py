@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -33,7 +34,11 @@ SCORERS = ("hot_word_score", "language_model", "lm_weight", "length_bonus", "lm_
 
 @dataclass(frozen=True)
 class ScorerOptions:
-    """Hot words and language model."""
+    """Hot words and language model.
+
+    Raises:
+        ValueError: a number is not finite, or an option of the language model comes without one.
+    """
 
     hot_words: Sequence[str] = ()
     """Phrases; `phrase :2.0` has a score of its own."""
@@ -47,6 +52,20 @@ class ScorerOptions:
     """Bonus of each unit of the language model."""
     lm_unit: Literal["token", "word"] = "token"
     """Units of the language model: tokens as in the units file, or words."""
+
+    def __post_init__(self) -> None:
+        for name in ("hot_word_score", "lm_weight", "length_bonus"):
+            number = getattr(self, name)
+            if not math.isfinite(number):
+                raise ValueError(f"{name}: expected a finite number, found {number}")
+
+        for name in ("lm_weight", "length_bonus", "lm_unit"):
+            value = getattr(self, name)
+            if not self.language_model and value != getattr(ScorerOptions, name):
+                raise ValueError(
+                    f"{name} {value} is of a language model, and none is given; add --lm_path or "
+                    f"language_model, or remove {name}"
+                )
 
 
 def add_decode_options(parser: argparse.ArgumentParser) -> None:

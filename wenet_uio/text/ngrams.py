@@ -21,6 +21,10 @@ NEVER = -99.0
 """Logarithm that ARPA files give <s>, which is never predicted."""
 USUAL_DISCOUNTS = (0.5, 1.0, 1.5)
 """Discounts of an order with too few n-grams to estimate them."""
+MOST_ORDER = 6
+"""Largest order that the package kenlm reads."""
+ARPA_HEAD = "\\data\\"
+"""First line of an ARPA file."""
 
 Ngram = tuple[str, ...]
 LmUnit = Literal["token", "word"]
@@ -161,7 +165,7 @@ def write_arpa(model: NgramModel, path: str | Path) -> None:
     orders = [*model.probabilities]
     orders[0] = {(START,): 0.0, **orders[0]}
     with written_aside(Path(path), "w") as file:
-        file.write("\\data\\\n")
+        file.write(f"{ARPA_HEAD}\n")
         file.writelines(f"ngram {n}={len(ngrams)}\n" for n, ngrams in enumerate(orders, start=1))
         for length, ngrams in enumerate(orders, start=1):
             backoffs = model.backoffs[length - 1] if length < len(orders) else {}

@@ -10,17 +10,32 @@ lmplz of KenLM, with `text2token.py` before it.
 from __future__ import annotations
 
 import argparse
+import logging
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import get_args
 
 from tqdm import tqdm
 
 from wenet_uio.cli import command_parser
 from wenet_uio.config import load_config
-from wenet_uio.messages import hides_bar
-from wenet_uio.text.ngrams import LmUnit, estimate, write_arpa
+from wenet_uio.files import require_writable
+from wenet_uio.messages import hides_bar, listed
+from wenet_uio.text.labels import Tokenizer
+from wenet_uio.text.ngrams import (
+    ARPA_HEAD,
+    END,
+    MOST_ORDER,
+    UNKNOWN,
+    LmUnit,
+    NgramModel,
+    estimate,
+    write_arpa,
+)
 from wenet_uio.text.table import numbered_lines, read_table
 from wenet_uio.text.tokenizer import build_tokenizer
+
+log = logging.getLogger(__name__)
 
 
 def parse_options() -> argparse.Namespace:
@@ -47,8 +62,11 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("texts", nargs="+", metavar="text", help="file with lines `key text`")
     parser.add_argument("lm", help="ARPA file to write")
     options = parser.parse_args()
-    if options.order < 2:
-        parser.error(f"--order {options.order}: expected 2 or more; KenLM reads no other models")
+    if not 2 <= options.order <= MOST_ORDER:
+        parser.error(
+            f"--order {options.order}: expected 2 to {MOST_ORDER}; the package kenlm reads no other "
+            "models"
+        )
 
     return options
 
@@ -56,14 +74,63 @@ def parse_options() -> argparse.Namespace:
 def main() -> None:
     """Estimate and write the model."""
     options = parse_options()
+    require_target(Path(options.lm))
     config = load_config(options.config, of_model=True, trust_code=options.trust_code)
     tokenizer = build_tokenizer(config)
     cut = str.split if options.lm_unit == "word" else tokenizer.splitter
     texts = [text for path in options.texts for text in texts_of(path, options.without_keys)]
     model = estimate(sentences(texts, cut), options.order)
+    check_units(model, tokenizer, options.lm_unit)
     write_arpa(model, options.lm)
     sizes = ", ".join(str(len(ngrams)) for ngrams in model.probabilities)
     print(f"{options.lm}: {len(texts)} texts; n-grams of each order: {sizes}")
+
+
+def require_target(path: Path) -> None:
+    """Check that a language model can be written to `path`, and that no other file is lost.
+
+    Raises:
+        ValueError: a file that is no ARPA file is there.
+        OSError: nothing can be written there.
+    """
+    require_writable(path)
+    if path.exists():
+        with open(path, "rb") as file:
+            head = file.read(len(ARPA_HEAD))
+
+        if head not in (b"", ARPA_HEAD.encode()):
+            raise ValueError(
+                f"{path}: a file that is no ARPA file is there; name another one for the language "
+                "model, after the texts"
+            )
+
+
+def check_units(model: NgramModel, tokenizer: Tokenizer, unit: LmUnit) -> None:
+    """Warn of units of a language model that the recogniser never writes.
+
+    Raises:
+        ValueError: it writes none of them.
+    """
+    units = [ngram[0] for ngram in model.probabilities[0] if ngram[0] not in (END, UNKNOWN)]
+
+    def is_written(name: str) -> bool:
+        tokens = tokenizer.splitter(name) if unit == "word" else [name]
+        return all(token in tokenizer.symbols for token in tokens)
+
+    never_written = sorted(name for name in units if not is_written(name))
+    if units and len(never_written) == len(units):
+        raise ValueError(
+            f"the units file of the model can spell no {unit} of the texts: "
+            f"{listed(never_written, 5)}; write the texts as those of the training"
+        )
+
+    if never_written:
+        log.warning(
+            "%d of %d different units of the texts are not in the units file of the model: %s",
+            len(never_written),
+            len(units),
+            listed(never_written, 5),
+        )
 
 
 def texts_of(path: str, without_keys: bool) -> list[str]:
