@@ -47,8 +47,6 @@ if [[ " ${defaults[1]-} " == *" language "* && $language =~ ^[a-z]+$ ]]; then mo
 if ((lm_order > 0)); then
   require data/train/text
   need_extra lm
-  make_lm.py --config "$config" --order "$lm_order" "${trusted[@]}" data/train/text "$dir/lm.arpa"
-  more+=(--lm_path "$dir/lm.arpa")
 fi
 case $avg in
   best) chosen=(--num "$average_num" --val_best) ;;
@@ -62,7 +60,11 @@ python -m wenet_uio.bin.average_model --dst_model "$dir/avg.pt" --src_path "$dir
 [[ -n $nproc ]] || nproc=$(num_gpus)
 # decode CONFIG WEIGHTS FOLDER: decodes and scores each part; with several parts, each has its own folder in FOLDER
 decode() {
-  local part out
+  local part out lm=()
+  if ((lm_order > 0)); then # of the units of this model: the one before fine-tuning may have others
+    lm=(--lm_path "$3/lm.arpa")
+    make_lm.py --config "$1" --order "$lm_order" "${trusted[@]}" data/train/text "${lm[1]}"
+  fi
   for part in "${parts[@]}"; do
     out=$3
     if ((${#parts[@]} > 1)); then
@@ -71,7 +73,7 @@ decode() {
     fi
     python -m wenet_uio.bin.recognize --modes "${modes[@]}" --config "$1" --checkpoint "$2" \
       --data_type "$data_type" --test_data "data/$part/data.list" --beam_size 10 --batch_size 32 --ctc_weight 0.3 \
-      --nproc "$((nproc > 0 ? nproc : 1))" --result_dir "$out" "${more[@]}"
+      --nproc "$((nproc > 0 ? nproc : 1))" --result_dir "$out" "${more[@]}" "${lm[@]}"
     score.sh --ref "data/$part/text" --dir "$out" --modes "${modes[*]}" --char "$char" \
       --ignored_words "$ignored_words"
   done
@@ -92,8 +94,13 @@ if [[ $before == true && -e $dir/init.yaml ]]; then # validation before the firs
   [[ -e $source ]] || source=$config weights=$dir/init.pt
   mark=$results/before/decoded
   lists=("${parts[@]/#/data/}")
-  call=$(printf '%q ' "${parts[@]}" "${modes[@]}" "$data_type" "$char" "$ignored_words" "${more[@]}")
-  if unchanged "$mark" "$call" "$source" "$weights" "${lists[@]/%//data.list}"; then
+  files=("$source" "$weights" "${lists[@]/%//data.list}")
+  if ((lm_order > 0)); then files+=(data/train/text); fi
+  for word in "${more[@]}"; do # such as the file of hot words
+    if [[ -f $word ]]; then files+=("$word"); fi
+  done
+  call=$(printf '%q ' "${parts[@]}" "${modes[@]}" "$data_type" "$char" "$ignored_words" "$lm_order" "${more[@]}")
+  if unchanged "$mark" "$call" "${files[@]}"; then
     log "before fine-tuning: decoded already ($results/before)"
   else
     log "before fine-tuning ($results/before)"

@@ -15,6 +15,7 @@ from tests.support.storage.servers import serving
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.search.speech import MARGIN
 from wenet_uio.search.tracks import Track, parse_channel
+from wenet_uio.text.ngrams import estimate, write_arpa
 
 PLAIN = {"holds_quiet": False, "second_pass": False}
 """Streams whose text is that of their chunks."""
@@ -155,6 +156,21 @@ def test_every_mode_of_the_model_and_its_options_work(recogniser):
     assert [segment.start for segment in in_16_bits.segments] == [
         segment.start for segment in plain.segments
     ]
+
+
+def test_a_language_model_that_was_replaced_is_read_again(recogniser, tmp_path):
+    pytest.importorskip("kenlm")
+    model = tmp_path / "lm.arpa"
+
+    def text_with(favoured):
+        write_arpa(estimate([[favoured] * 20] * 9 + [["a"], ["h"]], 2), model)
+        options = {"language_model": str(model), "lm_weight": 3.0, "length_bonus": 9.0}
+        mode = "ctc_prefix_beam_search"
+        return recogniser.transcribe("talk.wav", mode=mode, beam_size=9, **options).text
+
+    first, second = text_with("a"), text_with("h")
+    assert first != second
+    assert text_with("a") == first
 
 
 def channels(*sounds):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import torch
@@ -79,3 +80,12 @@ def test_all_stages_of_a_recipe_start_from_a_model_and_compare_it_with_the_resul
     assert text.read_text() == "kept\n"
     assert call(*again, "--decode_options", "--beam_size 3", cwd=home).returncode == 0
     assert text.read_text() == known
+
+    # Each of the two models has a language model of its own units, anew for another order.
+    for order in ("2", "3"):
+        modes = ("--decode_modes", "ctc_prefix_beam_search")
+        done = call(*again, "--lm_order", order, *modes, cwd=home)
+        assert done.returncode == 0, done.stderr
+        for folder in ("before", "."):
+            arpa = (run / folder / "lm.arpa").read_text()
+            assert max(re.findall(r"^ngram (\d)=", arpa, re.MULTILINE)) == order

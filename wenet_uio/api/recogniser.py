@@ -23,11 +23,13 @@ from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
 from wenet_uio.search.live import LiveOptions, LiveStream
 from wenet_uio.search.modes import check_parts, possible_modes, usual_mode
 from wenet_uio.search.options import ScorerOptions, build_scorers
+from wenet_uio.search.prefix_scorer import PrefixScorer
 from wenet_uio.search.recogniser import Recogniser, with_dtype
 from wenet_uio.search.results import Transcript, TranscriptSegment
 from wenet_uio.search.streaming import Stream, obstacle_of, start_live
 from wenet_uio.search.transcription import Cutting, Transcriber
 from wenet_uio.search.types import DecodeOptions, RequestOptions
+from wenet_uio.text.labels import Tokenizer
 
 EXPORTED_MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring")
 """Modes that exported models support."""
@@ -54,7 +56,7 @@ class SpeechRecogniser:
         self._cutting = Cutting.of_run(folder)
         # Streams that share their scorers are searched together, and share the memory of a language
         # model.
-        self._build_scorers = lru_cache(maxsize=16)(build_scorers)
+        self._build_scorers = lru_cache(maxsize=16)(_build_scorers)
 
     @property
     def sample_rate(self) -> int:
@@ -307,9 +309,12 @@ class SpeechRecogniser:
 
         scorer_values = values_of(ScorerOptions, options)
         scorer_values["hot_words"] = tuple(options.hot_words)  # hashable
-        names = ("hot_words", "language_model")
         scorers = self._build_scorers(
-            ScorerOptions(**scorer_values), (mode,), self.recogniser.tokenizer, device, names=names
+            ScorerOptions(**scorer_values),
+            (mode,),
+            self.recogniser.tokenizer,
+            device,
+            _last_change(options.language_model),
         )
 
         return Search([mode], self._with_dtype(DecodeOptions(**decoding), device), scorers)
@@ -333,6 +338,22 @@ class SpeechRecogniser:
             )
 
         return options
+
+
+def _build_scorers(
+    options: ScorerOptions,
+    modes: tuple[str, ...],
+    tokenizer: Tokenizer,
+    device: torch.device,
+    changed: int,
+) -> list[PrefixScorer]:
+    """Build scorers; in a cache, `changed` tells a language model from the one that it replaced."""
+    return build_scorers(options, modes, tokenizer, device, names=("hot_words", "language_model"))
+
+
+def _last_change(path: str | Path | None) -> int:
+    """Return the time of a file's last change, 0 without a file."""
+    return Path(path).stat().st_mtime_ns if path and Path(path).exists() else 0
 
 
 def device_of(name: str) -> torch.device:
