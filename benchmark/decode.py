@@ -30,13 +30,14 @@ from tests.support.search.plain_search import (
     write_arpa,
 )
 from wenet_uio.cli import run
+from wenet_uio.config.command_line import add_trust_code
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.search import ctc_prefix_beam_search
 from wenet_uio.search.context_graph import ContextGraph
 from wenet_uio.search.language_model import LanguageModel
 from wenet_uio.search.prefix_scorer import PrefixScorer
-from wenet_uio.search.recogniser import add_trust_code, load_recogniser, with_static_batches
+from wenet_uio.search.recogniser import load_recogniser, with_static_batches
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.labels import Tokenizer
 

@@ -31,6 +31,7 @@ from wenet_uio.cli import command_parser, run
 from wenet_uio.config.command_line import (
     add_config_options,
     add_gpu_option,
+    add_trust_code,
     change_nothing,
     config_overrides,
     device_of,
@@ -41,7 +42,7 @@ from wenet_uio.dataset.types import Skipped
 from wenet_uio.models import build_trained
 from wenet_uio.search.alignment import align_batches
 from wenet_uio.search.alignment_files import write_alignments, write_clean_list, write_textgrids
-from wenet_uio.search.recogniser import add_trust_code, load_model_config, with_static_batches
+from wenet_uio.search.recogniser import load_model_config, with_static_batches
 from wenet_uio.search.recognition import keys_of
 from wenet_uio.search.timing import FrameClock
 from wenet_uio.text.tokenizer import build_tokenizer

@@ -16,11 +16,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from wenet_uio.cli import command_parser, run
+from wenet_uio.config.command_line import add_trust_code
 from wenet_uio.hub.address import hub_address
 from wenet_uio.hub.licences import check_licence
 from wenet_uio.hub.push import push
 from wenet_uio.hub.stage import Staged, stage_model
-from wenet_uio.search.recogniser import add_trust_code
 
 
 def parse_arguments() -> argparse.Namespace:

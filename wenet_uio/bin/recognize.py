@@ -33,6 +33,7 @@ from wenet_uio.config.command_line import (
     add_config_options,
     add_gpu_option,
     add_lora_options,
+    add_trust_code,
     change_nothing,
     config_overrides,
     device_of,
@@ -56,7 +57,6 @@ from wenet_uio.search.options import (
 )
 from wenet_uio.search.recogniser import (
     Recogniser,
-    add_trust_code,
     load_model_config,
     with_dtype,
     with_static_batches,

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from wenet_uio.api.load import load_model
 from wenet_uio.cli import command_parser, run
+from wenet_uio.config.command_line import add_trust_code
 from wenet_uio.extras import need_extra
 from wenet_uio.hub.address import add_revision, name_of
 from wenet_uio.hub.load import local_model
@@ -30,7 +31,6 @@ from wenet_uio.options import add_options, values_of
 from wenet_uio.search import MODES, check_modes
 from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
 from wenet_uio.search.options import add_decode_options, decode_options, scorer_options
-from wenet_uio.search.recogniser import add_trust_code
 from wenet_uio.serve.options import Limits, ServeOptions
 from wenet_uio.train.distributed import World, use_cpu_threads
 

@@ -22,6 +22,7 @@ from wenet_uio.config.command_line import (
     add_config_options,
     add_gpu_option,
     add_lora_options,
+    add_trust_code,
     change_nothing,
     config_overrides,
     device_of,
@@ -49,7 +50,6 @@ from wenet_uio.models.lengths import ctc_frames
 from wenet_uio.models.trainable_model import TrainableModel
 from wenet_uio.models.weights import load_parts, load_weights
 from wenet_uio.run_files import CONVERTED, INIT, LEDGER, TRAIN_CONFIG, read_starts
-from wenet_uio.search.recogniser import add_trust_code
 from wenet_uio.text.labels import Tokenizer
 from wenet_uio.train.baseline import compared_losses
 from wenet_uio.train.build import DEEPSPEED_CONFIG, build_engine

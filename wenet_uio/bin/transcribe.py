@@ -31,6 +31,7 @@ from wenet_uio.api.options import TranscribeOptions
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.read import audio_info
 from wenet_uio.cli import command_parser, run
+from wenet_uio.config.command_line import add_trust_code
 from wenet_uio.files import written_aside
 from wenet_uio.hub.address import add_revision
 from wenet_uio.hub.load import local_model
@@ -38,7 +39,6 @@ from wenet_uio.messages import hides_bar, note
 from wenet_uio.options import add_options, values_of
 from wenet_uio.search import MODES, check_modes
 from wenet_uio.search.options import add_decode_options, decode_options, scorer_options
-from wenet_uio.search.recogniser import add_trust_code
 from wenet_uio.search.results import TranscriptSegment
 from wenet_uio.search.subtitles import srt, vtt
 from wenet_uio.search.transcription import Cutting

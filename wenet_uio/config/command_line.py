@@ -134,6 +134,16 @@ def config_overrides(args: argparse.Namespace) -> list[str]:
     return [*changes, *args.override_config]
 
 
+def add_trust_code(parser: argparse.ArgumentParser) -> None:
+    """Add --trust_code, the option of commands that read the train.yaml of a trained model."""
+    parser.add_argument(
+        "--trust_code",
+        action="store_true",
+        help="run the operators, the encoder and the model of other packages that the train.yaml "
+        "names, which can be any code; the default is to refuse them",
+    )
+
+
 def add_gpu_option(parser: argparse.ArgumentParser) -> None:
     """Add --gpu, WeNet's number of the GPU, which `device_of` reads."""
     parser.add_argument(

@@ -13,6 +13,7 @@ from functools import cached_property
 import torch
 
 from wenet_uio.config import Config
+from wenet_uio.config.command_line import add_trust_code
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.export.check import INT8, Limits, Reference, recognise_all, utterances
@@ -22,7 +23,7 @@ from wenet_uio.models import build_trained
 from wenet_uio.models.asr_model import ASRModel, with_attention
 from wenet_uio.models.chunks import fitting_chunk
 from wenet_uio.models.speech_model import SpeechModel
-from wenet_uio.search.recogniser import add_trust_code, load_model_config, operators_of_decoding
+from wenet_uio.search.recogniser import load_model_config, operators_of_decoding
 from wenet_uio.search.types import DecodeOptions
 from wenet_uio.text.labels import Tokenizer
 from wenet_uio.text.tokenizer import build_tokenizer

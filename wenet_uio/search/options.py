@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -19,6 +19,7 @@ from wenet_uio.search.modes import scored_modes
 from wenet_uio.search.prefix_scorer import PrefixScorer
 from wenet_uio.search.types import DecodeOptions
 from wenet_uio.text.labels import Tokenizer
+from wenet_uio.text.ngrams import LmUnit
 from wenet_uio.text.table import numbered_lines
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class ScorerOptions:
     """Weight of its natural log-probability."""
     length_bonus: float = 0.0
     """Bonus of each unit of the language model."""
-    lm_unit: Literal["token", "word"] = "token"
+    lm_unit: LmUnit = "token"
     """Units of the language model: tokens as in the units file, or words."""
 
     def __post_init__(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,16 +35,6 @@ class Recogniser:
     def clock(self) -> FrameClock:
         """Times of the encoder frames."""
         return FrameClock.of(self.model, self.config.dataset_conf)
-
-
-def add_trust_code(parser: argparse.ArgumentParser) -> None:
-    """Add --trust_code, the option of commands that read the train.yaml of a trained model."""
-    parser.add_argument(
-        "--trust_code",
-        action="store_true",
-        help="run the operators, the encoder and the model of other packages that the train.yaml "
-        "names, which can be any code; the default is to refuse them",
-    )
 
 
 def operators_of_decoding(config: Config) -> list[str]:

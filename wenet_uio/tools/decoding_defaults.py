@@ -12,17 +12,13 @@ import argparse
 
 from wenet_uio.cli import command_parser
 from wenet_uio.config import load_config
+from wenet_uio.config.command_line import add_trust_code
 
 
 def parse_options() -> argparse.Namespace:
     """Parse the command line."""
     parser = command_parser(__doc__)
-    parser.add_argument(
-        "--trust_code",
-        action="store_true",
-        help="import the encoder and the model of other packages that the config names, which can "
-        "be any code; the default is to refuse them",
-    )
+    add_trust_code(parser)
     parser.add_argument("config", help="train.yaml of the trained model")
     return parser.parse_args()
 

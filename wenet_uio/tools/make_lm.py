@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from wenet_uio.cli import command_parser
 from wenet_uio.config import load_config
+from wenet_uio.config.command_line import add_trust_code
 from wenet_uio.files import require_writable
 from wenet_uio.messages import hides_bar, listed
 from wenet_uio.text.labels import Tokenizer
@@ -54,11 +55,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--without_keys", action="store_true", help="lines are `text`, not `key text`"
     )
-    parser.add_argument(
-        "--trust_code",
-        action="store_true",
-        help="import code of other packages that the config names; the default is to refuse it",
-    )
+    add_trust_code(parser)
     parser.add_argument("texts", nargs="+", metavar="text", help="file with lines `key text`")
     parser.add_argument("lm", help="ARPA file to write")
     options = parser.parse_args()

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from wenet_uio.cli import add_loudness, command_parser
+from wenet_uio.config.command_line import add_trust_code
 from wenet_uio.convert.start import open_start
 from wenet_uio.files import written_aside
 from wenet_uio.prepare.pseudo_labels import DIGITS, Limits, Spelling
@@ -26,7 +27,7 @@ from wenet_uio.prepare.pseudo_lists import write_labelled, write_mixture, write_
 from wenet_uio.prepare.texts import TEXTS
 from wenet_uio.run_files import TRAIN_CONFIG
 from wenet_uio.search.modes import usual_mode
-from wenet_uio.search.recogniser import add_trust_code, load_model_config
+from wenet_uio.search.recogniser import load_model_config
 
 LIMITS = {
     "min_confidence": "least confidence of a text, 0 to 1: the geometric mean over its tokens",

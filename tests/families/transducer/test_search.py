@@ -145,6 +145,14 @@ def plain(model, frames, ctc, weight, beam, scorer=None) -> list[tuple[tuple[int
     return sorted(kept.items(), key=lambda item: -item[1])
 
 
+def assert_hypotheses(nbest, expected: list[tuple[tuple[int, ...], float]]) -> None:
+    """The hypotheses of an utterance have these tokens and scores, in this order."""
+    assert [hypothesis.tokens for hypothesis in nbest] == [tokens for tokens, _ in expected]
+    assert [hypothesis.score for hypothesis in nbest] == pytest.approx(
+        [score for _, score in expected], abs=1e-3
+    )
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["rnn", "conv"])
 @pytest.mark.parametrize("weight", [1.0, 0.6])
@@ -180,12 +188,7 @@ def test_a_narrow_beam_equals_a_plain_search(beam, weight):
         for row, frames in enumerate(lengths):
             of_row = None if ctc is None else ctc[row]
             expected = plain(model, encoder_out[row, :frames], of_row, weight, beam)
-            assert [hypothesis.tokens for hypothesis in nbests[row]] == [
-                tokens for tokens, _ in expected
-            ]
-            assert [hypothesis.score for hypothesis in nbests[row]] == pytest.approx(
-                [score for _, score in expected], abs=1e-3
-            )
+            assert_hypotheses(nbests[row], expected)
             for hypothesis in nbests[row]:
                 assert list(hypothesis.frames) == sorted(hypothesis.frames)
                 assert all(0 <= frame < frames for frame in hypothesis.frames)
@@ -218,9 +221,9 @@ def test_bonuses_are_added_to_the_probability_of_every_sequence(kind, weight, se
             tokens: score + sum(scorer.total(tokens) for scorer in scorers)
             for tokens, score in expected.items()
         }
-        found = {hypothesis.tokens: hypothesis.score for hypothesis in nbests[row]}
-        assert found == pytest.approx(expected, abs=1e-4)
-        assert list(found.values()) == sorted(found.values(), reverse=True)
+        score_of = {hypothesis.tokens: hypothesis.score for hypothesis in nbests[row]}
+        assert score_of == pytest.approx(expected, abs=1e-4)
+        assert list(score_of.values()) == sorted(score_of.values(), reverse=True)
 
 
 @torch.no_grad()
@@ -240,12 +243,7 @@ def test_a_narrow_beam_with_bonuses_equals_a_plain_search(beam, weight):
         for row, frames in enumerate(lengths):
             of_row = None if ctc is None else ctc[row]
             expected = plain(model, encoder_out[row, :frames], of_row, weight, beam, scorer)
-            assert [hypothesis.tokens for hypothesis in nbests[row]] == [
-                tokens for tokens, _ in expected
-            ]
-            assert [hypothesis.score for hypothesis in nbests[row]] == pytest.approx(
-                [score for _, score in expected], abs=1e-3
-            )
+            assert_hypotheses(nbests[row], expected)
             changed += nbests[row][0].tokens != without[row][0].tokens
     assert changed > 0
 

@@ -189,9 +189,8 @@ def _grown(
 
     parents, tokens, confidences = (_taken(values, rows) for values in beam.growth)
     tokens[:, :, count] = token
-    confidences[:, :, count] = (
-        _taken(log_probs, rows).gather(2, token.unsqueeze(2)).squeeze(2).exp()
-    )
+    chosen = rows * log_probs.size(2) + token
+    confidences[:, :, count] = log_probs.flatten(1).gather(1, chosen).exp()
     state = [_taken(tensor, rows).flatten(0, 1) for tensor in beam.state]
     predicted, state = model.predictor(token.reshape(-1, 1), state)
     return _Beam(
