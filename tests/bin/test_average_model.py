@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -174,10 +175,87 @@ def test_a_start_that_cannot_count_is_one_line(run_folder, more, message):
     assert "Traceback" not in done.stderr
 
 
+@pytest.fixture
+def two_runs(tmp_path: Path) -> list[Path]:
+    """Two runs from one start: epochs 0 and 1 with weights 0, 1 and 10, 11; the second is better."""
+    runs = [tmp_path / "seed_1", tmp_path / "seed_2"]
+    for run, first in zip(runs, (0.0, 10.0), strict=True):
+        run.mkdir()
+        for number in range(2):
+            weights = {name: torch.full((2,), first + number) for name in ("w", "v", "ctc")}
+            torch.save(weights, run / f"epoch_{number}.pt")
+            record = {"epoch": number, "loss_dict": {"loss": 2.0 - number}}
+            (run / f"epoch_{number}.yaml").write_text(yaml.safe_dump(record))
+        torch.save({name: torch.full((2,), 99.0) for name in ("w", "v", "ctc")}, run / "init.pt")
+        record = {"epoch": -1, "loss_dict": {"loss": 9.0}, "compared": {"loss": 1.0}}
+        (run / "init.yaml").write_text(yaml.safe_dump(record))
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        (["--num", 1, "--val_best"], (1 + 11) / 2),
+        (["--num", 2], (0 + 1 + 10 + 11) / 4),
+        (["--num", 1, "--with_start"], (1 + 11 + 99) / 3),
+    ],
+)
+def test_runs_from_one_trained_model_have_a_mean(two_runs, tmp_path, more, expected):
+    done = average("--src_path", *two_runs, "--dst_model", tmp_path / "mean.pt", *more)
+    assert done.returncode == 0, done.stderr
+    weights = torch.load(tmp_path / "mean.pt", weights_only=True)
+    assert all(weights[name].tolist() == [expected] * 2 for name in ("w", "v", "ctc"))
+    assert f"{two_runs[0]}: epoch 1" in done.stdout
+    assert f"{two_runs[1]}: epoch 1" in done.stdout
+    assert done.stderr == ""
+
+
+def test_json_names_the_weights_of_each_run(two_runs, tmp_path):
+    options = ["--dst_model", tmp_path / "mean.pt", "--num", 1, "--val_best", "--json"]
+    done = average("--src_path", *two_runs, *options)
+    means = json.loads(done.stdout)["mean_of"]
+    assert [mean["weights"] for mean in means] == [str(run / "epoch_1.pt") for run in two_runs]
+
+
+def test_a_layer_that_is_new_in_each_run_is_named(two_runs, tmp_path):
+    start = torch.load(two_runs[1] / "init.pt", weights_only=True)
+    torch.save({**start, "ctc": torch.zeros(2)}, two_runs[1] / "init.pt")
+    done = average("--src_path", *two_runs, "--dst_model", tmp_path / "mean.pt", "--num", 1)
+    assert done.returncode == 0
+    assert "started with other weights than" in done.stderr
+    assert "in 1 of 3, such as ctc" in done.stderr
+
+
+@pytest.mark.parametrize("reason", ["another start", "from scratch", "twice", "running"])
+def test_runs_without_a_mean_are_one_line_and_nothing_is_written(two_runs, tmp_path, reason):
+    first, second = two_runs
+    more = []
+    if reason == "another start":
+        torch.save({name: torch.zeros(2) for name in ("w", "v", "ctc")}, second / "init.pt")
+        message = f"error: {second}: did not start from the model that {first} started from"
+    elif reason == "from scratch":
+        (second / "init.yaml").unlink()
+        message = f"error: {second}: this run did not start from a trained model"
+    elif reason == "twice":
+        second = first / "."
+        message = f"error: {first}: named twice"
+    else:
+        more = ["--running"]
+        message = "argument --running: a running average is of one run"
+
+    done = average("--src_path", first, second, "--dst_model", tmp_path / "mean.pt", *more)
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "mean.pt").exists()
+
+
 def test_fewer_epochs_than_num_is_a_warning(run_folder):
     done = average("--src_path", run_folder, "--dst_model", run_folder / "avg.pt", "--num", 9)
     assert done.returncode == 0
-    assert done.stderr == ("warning: --num 9, but only 5 of them found; averaging what is there\n")
+    assert done.stderr == (
+        f"warning: {run_folder}: --num 9, but only 5 of them found; averaging what is there\n"
+    )
 
 
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint"])

@@ -3,7 +3,8 @@
     %(prog)s --src_path exp/conformer \\
         --dst_model exp/conformer/avg.pt --num 5 --val_best
 
-The folder has epoch_N.pt, and epoch_N.yaml with its validation loss.
+The folder has epoch_N.pt, and epoch_N.yaml with its validation loss. Several folders are runs that
+started from one trained model, such as fine-tunings with other seeds.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from wenet_uio.config.train import LoraConf
 from wenet_uio.run_files import TRAIN_CONFIG
 from wenet_uio.train.averaging import (
     EPOCHS,
+    Epoch,
     average_checkpoints,
+    check_common_start,
     choose_epochs,
     newest_running,
     running_weights,
@@ -35,13 +38,17 @@ def _parser() -> argparse.ArgumentParser:
     parser = command_parser(__doc__)
     parser.add_argument("--dst_model", required=True, help="output file")
     parser.add_argument(
-        "--src_path", required=True, help="folder of the run, with epoch_N.pt and epoch_N.yaml"
+        "--src_path",
+        nargs="+",
+        required=True,
+        metavar="FOLDER",
+        help="folder of the run, with epoch_N.pt and epoch_N.yaml; several: runs from one trained model",
     )
     parser.add_argument(
         "--num",
         type=int,
-        help=f"number of epochs to average (default: {EPOCHS}; a running average with decay or "
-        "since is taken whole)",
+        help=f"number of epochs of each run to average (default: {EPOCHS}; a running average with "
+        "decay or since is taken whole)",
     )
     parser.add_argument(
         "--val_best",
@@ -104,6 +111,9 @@ def main() -> None:
             "argument --running: a running average is of epochs only; leave out --with_start"
         )
 
+    if arguments.running and len(arguments.src_path) > 1:
+        parser.error("argument --running: a running average is of one run; give one --src_path")
+
     if arguments.merge_lora and arguments.only_lora:
         parser.error("argument --only_lora: --merge_lora leaves no low-rank weights")
 
@@ -112,10 +122,11 @@ def main() -> None:
 
 def _take_running(arguments: argparse.Namespace) -> None:
     """Write the running average of the newest epochs."""
-    last = newest_running(arguments.src_path, arguments.min_epoch, arguments.max_epoch)
-    num = arguments.num or usual_range(arguments.src_path, last)
+    (folder,) = arguments.src_path
+    last = newest_running(folder, arguments.min_epoch, arguments.max_epoch)
+    num = arguments.num or usual_range(folder, last)
     save_average(
-        running_weights(arguments.src_path, last, num),
+        running_weights(folder, last, num),
         arguments.dst_model,
         _lora(arguments),
         only_lora=arguments.only_lora,
@@ -130,9 +141,38 @@ def _take_running(arguments: argparse.Namespace) -> None:
 
 def _average_epochs(arguments: argparse.Namespace) -> None:
     """Write the mean of the weights of several epochs."""
+    folders = arguments.src_path
+    if len(folders) > 1:
+        check_common_start(folders)
+
+    epochs = [epoch for folder in folders for epoch in _epochs_of(folder, arguments)]
+    if arguments.with_start:
+        epochs = with_start(epochs, folders[0])
+
+    average_checkpoints(
+        epochs, arguments.dst_model, _lora(arguments), only_lora=arguments.only_lora
+    )
+    if arguments.json:
+        means = [
+            {"epoch": epoch.number, "loss": epoch.loss, "weights": str(epoch.weights)}
+            for epoch in epochs
+        ]
+        print_json({"model": arguments.dst_model, "mean_of": means})
+        return
+
+    for epoch in epochs:
+        run_name = f"{epoch.weights.parent}: " if len(folders) > 1 else ""
+        name = "before fine-tuning" if epoch.number == BEFORE else f"epoch {epoch.number}"
+        print(run_name + name + ("" if epoch.loss is None else f"  loss {epoch.loss:.4f}"))
+
+    print(f"{arguments.dst_model}: mean of {len(epochs)}")
+
+
+def _epochs_of(folder: str, arguments: argparse.Namespace) -> list[Epoch]:
+    """Return the epochs of a run that count, and warn if they are fewer than --num."""
     num = arguments.num or EPOCHS
     epochs = choose_epochs(
-        arguments.src_path,
+        folder,
         num,
         val_best=arguments.val_best,
         min_epoch=arguments.min_epoch,
@@ -140,33 +180,18 @@ def _average_epochs(arguments: argparse.Namespace) -> None:
     )
     if len(epochs) < num:
         print(
-            f"warning: --num {num}, but only {len(epochs)} of them found; averaging what is there",
+            f"warning: {folder}: --num {num}, but only {len(epochs)} of them found; averaging what is there",
             file=sys.stderr,
         )
 
-    if arguments.with_start:
-        epochs = with_start(epochs, arguments.src_path)
-
-    average_checkpoints(
-        epochs, arguments.dst_model, _lora(arguments), only_lora=arguments.only_lora
-    )
-    if arguments.json:
-        losses = [{"epoch": epoch.number, "loss": epoch.loss} for epoch in epochs]
-        print_json({"model": arguments.dst_model, "mean_of": losses})
-        return
-
-    for epoch in epochs:
-        name = "before fine-tuning" if epoch.number == BEFORE else f"epoch {epoch.number}"
-        print(name + ("" if epoch.loss is None else f"  loss {epoch.loss:.4f}"))
-
-    print(f"{arguments.dst_model}: mean of {len(epochs)}")
+    return epochs
 
 
 def _lora(arguments: argparse.Namespace) -> LoraConf | None:
     """Return the low-rank weights to merge, if --merge_lora asks for it."""
     if not arguments.merge_lora:
         return None
-    return load_config(Path(arguments.src_path, TRAIN_CONFIG), of_model=True).lora_conf
+    return load_config(Path(arguments.src_path[0], TRAIN_CONFIG), of_model=True).lora_conf
 
 
 if __name__ == "__main__":

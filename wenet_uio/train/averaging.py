@@ -1,6 +1,8 @@
 """Average the weights of several epochs of one run into one model (Polyak and Juditsky 1992).
 
-`running_weights` takes the running average of a run, or that of a range of its epochs.
+Runs that started from one trained model have a mean, too (Wortsman et al. 2022,
+https://arxiv.org/abs/2203.05482). `running_weights` takes the running average of a run, or that of
+a range of its epochs.
 """
 
 from __future__ import annotations
@@ -98,6 +100,50 @@ def with_start(epochs: Sequence[Epoch], folder: str | Path) -> list[Epoch]:
 
     start = [] if any(epoch.number == BEFORE for epoch in epochs) else [_start_of(Path(folder))]
     return [*epochs, *start]
+
+
+def check_common_start(folders: Sequence[str | Path]) -> None:
+    """Check that runs started from one trained model: the mean of unlike models is no model.
+
+    Layers that are new in each run, such as that of CTC, may differ; a warning names them.
+
+    Raises:
+        OSError, ValueError: a run is named twice or did not start from a trained model, or the
+            weights of a start cannot be read.
+    """
+    runs = [Path(folder) for folder in folders]
+    for number, run in enumerate(runs):
+        if run.resolve() in {earlier.resolve() for earlier in runs[:number]}:
+            raise ValueError(f"{run}: named twice; its epochs would count twice")
+        if Baseline.of(run) is None:
+            raise ValueError(
+                f"{run}: this run did not start from a trained model; only runs that started from "
+                "the same one have a mean"
+            )
+
+    first = read_weights(_start_of(runs[0]).weights)
+    for run in runs[1:]:
+        start = read_weights(_start_of(run).weights)
+        common = first.keys() & start.keys()
+        unlike = [
+            name
+            for name in first
+            if name not in common or not torch.equal(first[name], start[name])
+        ]
+        if len(unlike) > len(first) / 2:  # what is no weight, such as CMVN, may be equal by chance
+            raise ValueError(
+                f"{run}: did not start from the model that {runs[0]} started from, so they have no mean"
+            )
+        if unlike:
+            log.warning(
+                "%s: started with other weights than %s in %d of %d, such as %s; those of new layers "
+                "may differ, others may not",
+                run,
+                runs[0],
+                len(unlike),
+                len(first),
+                unlike[0],
+            )
 
 
 def _not_worse(epochs: Sequence[Epoch], baseline: Baseline, folder: Path) -> list[Epoch]:
