@@ -12,6 +12,7 @@ state_S.pt            everything that a run needs to resume after optimizer step
 final.pt              link to the weights of the last epoch; written when the run is complete
 environment.yaml      for each start of the run: versions, hardware, commit, lengths of the utterances
 bad_samples.jsonl     every bad sample with the reason
+frames/               frames of a frozen encoder, with `store_frames`
 too_large.jsonl       batches that did not fit in memory, and the step from which such batches are split
 tensorboard/          curves and pictures
 trackers.json         runs of other trackers, and what they have; wandb/, mlflow.db and mlflow/ hold such runs
@@ -39,6 +40,7 @@ MODEL_CARD = "README.md"
 LOCK = "running.lock"
 LEDGER = "bad_samples.jsonl"
 TOO_LARGE = "too_large.jsonl"
+FRAMES = "frames"
 
 
 def read_starts(folder: str | Path) -> list[dict[str, Any]]:

@@ -100,24 +100,30 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.num is not None and arguments.num < 1:
         parser.error(f"argument --num: expected at least 1, found {arguments.num}")
-
-    if arguments.running and arguments.val_best:
-        parser.error(
-            "argument --running: a running average has the epochs in order; leave out --val_best"
-        )
-
-    if arguments.running and arguments.with_start:
-        parser.error(
-            "argument --running: a running average is of epochs only; leave out --with_start"
-        )
-
-    if arguments.running and len(arguments.src_path) > 1:
-        parser.error("argument --running: a running average is of one run; give one --src_path")
-
-    if arguments.merge_lora and arguments.only_lora:
-        parser.error("argument --only_lora: --merge_lora leaves no low-rank weights")
+    for conflict, is_there in _conflicts(arguments).items():
+        if is_there:
+            parser.error(f"argument {conflict}")
 
     (_take_running if arguments.running else _average_epochs)(arguments)
+
+
+def _conflicts(arguments: argparse.Namespace) -> dict[str, bool]:
+    """Return {what is wrong with two options: whether both are given}."""
+    running = arguments.running
+    return {
+        "--running: a running average has the epochs in order; leave out --val_best": (
+            running and arguments.val_best
+        ),
+        "--running: a running average is of epochs only; leave out --with_start": (
+            running and arguments.with_start
+        ),
+        "--running: a running average is of one run; give one --src_path": (
+            running and len(arguments.src_path) > 1
+        ),
+        "--only_lora: --merge_lora leaves no low-rank weights": (
+            arguments.merge_lora and arguments.only_lora
+        ),
+    }
 
 
 def _take_running(arguments: argparse.Namespace) -> None:
@@ -152,18 +158,24 @@ def _average_epochs(arguments: argparse.Namespace) -> None:
     average_checkpoints(
         epochs, arguments.dst_model, _lora(arguments), only_lora=arguments.only_lora
     )
-    if arguments.json:
-        means = [
-            {"epoch": epoch.number, "loss": epoch.loss, "weights": str(epoch.weights)}
-            for epoch in epochs
-        ]
-        print_json({"model": arguments.dst_model, "mean_of": means})
+    if not arguments.json:
+        _print_mean(epochs, arguments)
         return
 
+    means = [
+        {"epoch": epoch.number, "loss": epoch.loss, "weights": str(epoch.weights)}
+        for epoch in epochs
+    ]
+    print_json({"model": arguments.dst_model, "mean_of": means})
+
+
+def _print_mean(epochs: list[Epoch], arguments: argparse.Namespace) -> None:
+    """Print the epochs of a mean, with the folders of their runs if these are several."""
+    several = len(arguments.src_path) > 1
     for epoch in epochs:
-        run_name = f"{epoch.weights.parent}: " if len(folders) > 1 else ""
+        folder = f"{epoch.weights.parent}: " if several else ""
         name = "before fine-tuning" if epoch.number == BEFORE else f"epoch {epoch.number}"
-        print(run_name + name + ("" if epoch.loss is None else f"  loss {epoch.loss:.4f}"))
+        print(folder + name + ("" if epoch.loss is None else f"  loss {epoch.loss:.4f}"))
 
     print(f"{arguments.dst_model}: mean of {len(epochs)}")
 

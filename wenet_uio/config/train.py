@@ -278,6 +278,9 @@ class TrainKeys(RegularisationKeys):
     """Let a GPU use cuDNN's attention, which may make a plan for each new shape of batch."""
     freeze_modules: tuple[str, ...] = ()
     """Modules that are not trained, such as `encoder.embed`."""
+    store_frames: bool = False
+    """Compute the frames of each utterance once, in the first epoch, and store them in the folder of the
+    run. The encoder must be frozen, and no epoch may change the features."""
     use_lora: bool = False
     """Add trained low-rank products to the projections of attention; checkpoints contain them."""
     only_optimize_lora: bool = False

@@ -36,7 +36,7 @@ class Encoded(NamedTuple):
 def encoded(
     model: SpeechModel, feats: torch.Tensor, feats_lengths: torch.Tensor, chunk_size: int = -1
 ) -> Encoded:
-    """Encode features (B, T, F) of lengths (B,); see Encoder.forward for `chunk_size`."""
+    """Encode features (B, T, F) of lengths (B,) for training; see Encoder.forward for `chunk_size`."""
     encoder = model.encoder
     on_device = feats_lengths.to(feats.device, non_blocking=True)
     inputs = model.inputs(feats, on_device)
@@ -44,7 +44,7 @@ def encoded(
     if isinstance(encoder, LayeredEncoder) and encoder.inter_ctc is not None:
         frames, lengths, between = encoder.encode_between(*inputs, chunk_size)
     else:
-        frames, lengths = encoder(*inputs, chunk_size)
+        frames, lengths = (model.trained_on or encoder)(*inputs, chunk_size)
 
     if feats_lengths.device != feats.device:
         of_inputs = model.input_lengths(feats_lengths)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -112,8 +112,9 @@ def check_common_start(folders: Sequence[str | Path]) -> None:
             weights of a start cannot be read.
     """
     runs = [Path(folder) for folder in folders]
-    for number, run in enumerate(runs):
-        if run.resolve() in {earlier.resolve() for earlier in runs[:number]}:
+    places = [run.resolve() for run in runs]
+    for run in runs:
+        if places.count(run.resolve()) > 1:
             raise ValueError(f"{run}: named twice; its epochs would count twice")
         if Baseline.of(run) is None:
             raise ValueError(
@@ -123,27 +124,32 @@ def check_common_start(folders: Sequence[str | Path]) -> None:
 
     first = read_weights(_start_of(runs[0]).weights)
     for run in runs[1:]:
-        start = read_weights(_start_of(run).weights)
-        common = first.keys() & start.keys()
-        unlike = [
-            name
-            for name in first
-            if name not in common or not torch.equal(first[name], start[name])
-        ]
-        if len(unlike) > len(first) / 2:  # what is no weight, such as CMVN, may be equal by chance
-            raise ValueError(
-                f"{run}: did not start from the model that {runs[0]} started from, so they have no mean"
-            )
-        if unlike:
-            log.warning(
-                "%s: started with other weights than %s in %d of %d, such as %s; those of new layers "
-                "may differ, others may not",
-                run,
-                runs[0],
-                len(unlike),
-                len(first),
-                unlike[0],
-            )
+        _compare_start(run, runs[0], first)
+
+
+def _compare_start(run: Path, other: Path, start_of_other: Mapping[str, torch.Tensor]) -> None:
+    """Warn if a run started with some other weights than the `other` one; raise if with most."""
+    start = read_weights(_start_of(run).weights)
+    unlike = [name for name, value in start_of_other.items() if not _has(start, name, value)]
+    if len(unlike) > len(start_of_other) / 2:  # CMVN and the like may be equal by chance
+        raise ValueError(
+            f"{run}: did not start from the model that {other} started from, so they have no mean"
+        )
+    if unlike:
+        log.warning(
+            "%s: started with other weights than %s in %d of %d, such as %s; those of new layers "
+            "may differ, others may not",
+            run,
+            other,
+            len(unlike),
+            len(start_of_other),
+            unlike[0],
+        )
+
+
+def _has(weights: Mapping[str, torch.Tensor], name: str, value: torch.Tensor) -> bool:
+    """Tell whether a state dict has this value."""
+    return name in weights and torch.equal(weights[name], value)
 
 
 def _not_worse(epochs: Sequence[Epoch], baseline: Baseline, folder: Path) -> list[Epoch]:

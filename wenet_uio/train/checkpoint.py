@@ -8,6 +8,7 @@ import math
 import os
 import platform
 import re
+import shutil
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,6 +26,7 @@ from wenet_uio.models.weights import first_sentence, load_checked
 from wenet_uio.run_files import (
     ENVIRONMENT,
     FINAL_WEIGHTS,
+    FRAMES,
     INIT,
     LEDGER,
     LOCK,
@@ -119,6 +121,8 @@ class RunFolder:
         if not resumed:
             for name in (ENVIRONMENT, LEDGER, TOO_LARGE, f"{INIT}.yaml"):
                 (self.path / name).unlink(missing_ok=True)
+            if (self.path / FRAMES).exists():
+                shutil.rmtree(self.path / FRAMES)
 
         # Of a process that was killed while it wrote
         for unfinished in filter(is_temporary, self.path.iterdir()):

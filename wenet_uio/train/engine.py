@@ -46,6 +46,7 @@ from wenet_uio.train.optimizer import (
 from wenet_uio.train.outcome import LaunchedStep, Reading, StepOutcome
 from wenet_uio.train.schedules import build_schedule
 from wenet_uio.train.seeding import seed_everything
+from wenet_uio.train.stored_frames import StoredFrames
 from wenet_uio.train.update import ReadingOf, clip_and_apply
 
 
@@ -62,10 +63,12 @@ class Engine:
     def __init__(self, model: TrainableModel, config: Config, world: World, seed: int) -> None:
         self.world = world
         self.seed = seed
-        self.epoch = 0  # completed epochs, on which learning rates may depend; the trainer sets it
+        self.epoch = 0  # completed epochs, on which learning rates may depend
         self.config = config
         self.model = model.to(world.device)
         freeze(self.model, config)
+        self.stored_frames = StoredFrames(self.model, config) if config.store_frames else None
+        self.model.trained_on = self.stored_frames
         self.names = model.loss_names
         self.of_tokens = {"th_accuracy"}
         """Names of the losses that are means over tokens."""
@@ -101,6 +104,12 @@ class Engine:
             load_optimizer_state(self.model, self.optimizer, self.saved["optimizer"])
             self.scaler.load_state_dict(self.saved["scaler"])
             self.saved = None
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Note the number of completed epochs."""
+        self.epoch = epoch
+        if self.stored_frames is not None:
+            self.stored_frames.begin_epoch(epoch)
 
     def wrap(self) -> None:
         """Connect `objective` to the other ranks and set `synced`."""

@@ -18,7 +18,7 @@ from typing import Any
 from wenet_uio.config import Config
 from wenet_uio.dataset.ledger import reconciled
 from wenet_uio.dataset.types import Batch
-from wenet_uio.run_files import INIT, TOO_LARGE
+from wenet_uio.run_files import FRAMES, INIT, TOO_LARGE
 from wenet_uio.train.baseline import BEFORE, Baseline, compared_loss, compared_name
 from wenet_uio.train.checkpoint import RunFolder, changed_lists, changes_since
 from wenet_uio.train.engine import Engine
@@ -183,7 +183,8 @@ class Trainer:
         try:
             self._begin()
             while not self.progress.end(self.config):
-                done, self.engine.epoch = self.progress.epoch_step, self.progress.epoch
+                done = self.progress.epoch_step
+                self.engine.begin_epoch(self.progress.epoch)
                 self.reporter.begin_epoch(
                     self.progress.epoch, self.progress.step, done, done + self._steps_to_do()
                 )
@@ -223,6 +224,10 @@ class Trainer:
             self.reporter.open(self.progress.step + 1, self.tensorboard_mark)
 
         self.engine.size_limit.keep_in(self.folder.path / TOO_LARGE, self.world)
+        if self.engine.stored_frames is not None:
+            self.engine.stored_frames.open(
+                self.folder.path / FRAMES, self.world.rank, self.progress.epoch
+            )
         if not resumed:
             self._save_weights(INIT)
             if self.compared:
