@@ -154,7 +154,14 @@ def test_other_audio_and_another_encoder_have_other_frames(tmp_path: Path) -> No
     again.open(tmp_path, 0, 1)
     again(feats, lengths)
     assert again.computed == 1
-    assert len(list(tmp_path.iterdir())) == 2
+
+    for keys in ({"dtype": "bf16"}, {"encoder_conf": {**conf(config), "attention_heads": 1}}):
+        other = small_config(**{**FROZEN, **keys})
+        again = StoredFrames(model, other)
+        again.open(tmp_path, 0, 1)
+        again(feats, lengths)
+        assert again.computed == 1
+    assert len(list(tmp_path.iterdir())) == 4
 
 
 def test_frames_are_those_of_evaluation_and_the_mode_of_the_model_does_not_matter(
@@ -207,9 +214,14 @@ def test_frames_that_change_are_refused_in_one_line_that_says_how_to_mend(
     assert "\n" not in str(error.value)
 
 
+def conf(config: Config) -> dict[str, Any]:
+    """Keys of the encoder."""
+    return config.encoder_conf.model_dump()
+
+
 def test_drawn_chunks_are_refused() -> None:
     config = small_config(**FROZEN)
-    encoder = {**config.encoder_conf.model_dump(), "use_dynamic_chunk": True}
+    encoder = {**conf(config), "use_dynamic_chunk": True}
     config = small_config(**FROZEN, encoder_conf=encoder)
     with pytest.raises(ValueError, match="set encoder_conf.use_dynamic_chunk=false"):
         build_engine(build_trainable(config), config, CPU, 0)

@@ -16,6 +16,7 @@ from wenet_uio.config import Config
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.chain.waveform_augment import AUGMENTATION_STEPS
 from wenet_uio.models.arithmetic import AUTOCAST
+from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.trainable_model import TrainableModel
 from wenet_uio.train.few_shapes import rounded_frames
 from wenet_uio.train.frame_store import FrameStore
@@ -40,13 +41,14 @@ class StoredFrames:
             raise ValueError(f"store_frames: {'; '.join(obstacles)}")
 
         self.encoder = model.encoder
+        self.conf = config.encoder_conf
         self.dtype = AUTOCAST[config.dtype] or torch.float32
         self.found = self.computed = 0
         self._store: FrameStore | None = None
 
     def open(self, folder: Path, rank: int, epoch: int) -> None:
-        """Store frames in a folder of `folder` that is named after the weights of the encoder."""
-        path = folder / _digest_of_weights(self.encoder.state_dict())
+        """Store frames in a folder of `folder` that is named after all that they depend on but the features."""
+        path = folder / _digest_of_encoder(self.encoder, f"{self.conf!r} {self.dtype}")
         self._store = FrameStore(path, rank, self.encoder.traits.output_size, self.dtype)
         self._store.begin_epoch(epoch)
 
@@ -166,9 +168,9 @@ def _digest(content: torch.Tensor) -> str:
     return hashed.hexdigest()
 
 
-def _digest_of_weights(weights: dict[str, torch.Tensor]) -> str:
-    """Return a digest of named weights, 128 bits."""
-    hashed = hashlib.blake2b(digest_size=16)
-    for name, weight in weights.items():
+def _digest_of_encoder(encoder: Encoder, arithmetic: str) -> str:
+    """Return a digest of the weights of an encoder and of how it computes, 128 bits."""
+    hashed = hashlib.blake2b(arithmetic.encode(), digest_size=16)
+    for name, weight in encoder.state_dict().items():
         hashed.update(f"{name} {_digest(weight.cpu().flatten())} ".encode())
     return hashed.hexdigest()
