@@ -179,7 +179,7 @@ def test_quiet_prints_the_same_results_and_nothing_else(name, call):
 def test_quiet_prints_warnings_and_errors(call):
     status, _, printed = call("average --src_path . --dst_model mean.pt --num 9 --quiet")
     assert status == 0
-    assert printed.startswith("warning: .: --num 9, but only 2 of them found")
+    assert printed.startswith("warning: --num 9, but only 2 of them found")
 
     status, _, printed = call("check none.list --quiet")
     assert status == 1

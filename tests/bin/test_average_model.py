@@ -226,6 +226,14 @@ def test_a_layer_that_is_new_in_each_run_is_named(two_runs, tmp_path):
     assert "in 1 of 3, such as ctc" in done.stderr
 
 
+def test_of_several_runs_a_warning_names_the_one_with_fewer_epochs(two_runs, tmp_path):
+    (two_runs[1] / "epoch_0.pt").unlink()
+    done = average("--src_path", *two_runs, "--dst_model", tmp_path / "mean.pt", "--num", 2)
+    assert done.stderr == (
+        f"warning: {two_runs[1]}: --num 2, but only 1 of them found; averaging what is there\n"
+    )
+
+
 @pytest.mark.parametrize("reason", ["another start", "from scratch", "twice", "running"])
 def test_runs_without_a_mean_are_one_line_and_nothing_is_written(two_runs, tmp_path, reason):
     first, second = two_runs
@@ -253,9 +261,7 @@ def test_runs_without_a_mean_are_one_line_and_nothing_is_written(two_runs, tmp_p
 def test_fewer_epochs_than_num_is_a_warning(run_folder):
     done = average("--src_path", run_folder, "--dst_model", run_folder / "avg.pt", "--num", 9)
     assert done.returncode == 0
-    assert done.stderr == (
-        f"warning: {run_folder}: --num 9, but only 5 of them found; averaging what is there\n"
-    )
+    assert done.stderr == ("warning: --num 9, but only 5 of them found; averaging what is there\n")
 
 
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint"])

@@ -171,13 +171,17 @@ def _average_epochs(arguments: argparse.Namespace) -> None:
 
 def _print_mean(epochs: list[Epoch], arguments: argparse.Namespace) -> None:
     """Print the epochs of a mean, with the folders of their runs if these are several."""
-    several = len(arguments.src_path) > 1
     for epoch in epochs:
-        folder = f"{epoch.weights.parent}: " if several else ""
+        run_name = _run_name(epoch.weights.parent, arguments)
         name = "before fine-tuning" if epoch.number == BEFORE else f"epoch {epoch.number}"
-        print(folder + name + ("" if epoch.loss is None else f"  loss {epoch.loss:.4f}"))
+        print(run_name + name + ("" if epoch.loss is None else f"  loss {epoch.loss:.4f}"))
 
     print(f"{arguments.dst_model}: mean of {len(epochs)}")
+
+
+def _run_name(folder: str | Path, arguments: argparse.Namespace) -> str:
+    """Return the folder of a run for the start of a line, if there are several runs."""
+    return f"{folder}: " if len(arguments.src_path) > 1 else ""
 
 
 def _epochs_of(folder: str, arguments: argparse.Namespace) -> list[Epoch]:
@@ -192,7 +196,8 @@ def _epochs_of(folder: str, arguments: argparse.Namespace) -> list[Epoch]:
     )
     if len(epochs) < num:
         print(
-            f"warning: {folder}: --num {num}, but only {len(epochs)} of them found; averaging what is there",
+            f"warning: {_run_name(folder, arguments)}--num {num}, but only {len(epochs)} of them found; "
+            "averaging what is there",
             file=sys.stderr,
         )
 
