@@ -88,12 +88,11 @@ def test_damaged_frames_are_one_line_with_their_file(tmp_path: Path, damage: str
         store_of(tmp_path, 1, 1).find("a")
 
 
-def test_a_full_disk_is_an_error_with_the_name_of_the_file() -> None:
+def test_a_full_disk_is_an_error_with_the_name_of_the_file(tmp_path: Path) -> None:
     class Full(FrameStore):
         def _data(self, rank: int) -> Path:
             return Path("/dev/full")
 
-    store = Full.__new__(Full)
-    store.rank, store.epoch, store.dtype, store.width = 0, 0, torch.float32, WIDTH
+    store = Full(tmp_path, 0, WIDTH, torch.float32)
     with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
         store.add(frames(1.0))

@@ -90,9 +90,9 @@ def test_losses_and_gradients_of_every_family_stay_and_the_encoder_runs_once(
 
         stored = StoredFrames(model, config)
         stored.open(tmp_path / "frames" / name, 0, 0)
-        model.trained_on = stored
+        model.training_encoder = stored
         first, second = results(model, batch), results(model, batch)
-        assert (stored.computed, stored.found) == (len(batch), len(batch)), name
+        assert (stored.num_computed, stored.num_found) == (len(batch), len(batch)), name
         for with_store in (first, second):
             for known, found in zip(expected, with_store, strict=True):
                 unlike = [key for key, value in known.items() if not is_close(found[key], value)]
@@ -110,7 +110,7 @@ def test_a_pass_with_stored_frames_has_the_bits_of_the_pass_that_computed_them(
     batch = random_batch(config, model)
     stored = StoredFrames(model, config)
     stored.open(tmp_path, 0, 0)
-    model.trained_on = stored
+    model.training_encoder = stored
     passes = [results(model, batch, dtype) for _ in range(3)]
     for again in passes[1:]:
         for first, later in zip(passes[0], again, strict=True):
@@ -134,7 +134,7 @@ def test_frames_of_an_utterance_have_the_same_bits_in_every_batch(tmp_path: Path
         assert together[row, alone_length:].eq(0).all()
     twice, _ = stored(feats[[1, 1, 0]], lengths[[1, 1, 0]])
     assert torch.equal(twice[0], twice[1])
-    assert (stored.computed, stored.found) == (4, 4 + 3)
+    assert (stored.num_computed, stored.num_found) == (4, 4 + 3)
 
 
 def test_other_audio_and_another_encoder_have_other_frames(tmp_path: Path) -> None:
@@ -147,20 +147,20 @@ def test_other_audio_and_another_encoder_have_other_frames(tmp_path: Path) -> No
     feats[0, 89, 7] += 1e-6
     stored(feats, lengths)
     stored(feats[:, :89], torch.tensor([89]))
-    assert stored.computed == 3
+    assert stored.num_computed == 3
 
     next(iter(model.encoder.parameters())).data.add_(1e-3)
     again = StoredFrames(model, config)
     again.open(tmp_path, 0, 1)
     again(feats, lengths)
-    assert again.computed == 1
+    assert again.num_computed == 1
 
     for keys in ({"dtype": "bf16"}, {"encoder_conf": {**conf(config), "attention_heads": 1}}):
         other = small_config(**{**FROZEN, **keys})
         again = StoredFrames(model, other)
         again.open(tmp_path, 0, 1)
         again(feats, lengths)
-        assert again.computed == 1
+        assert again.num_computed == 1
     assert len(list(tmp_path.iterdir())) == 4
 
 
@@ -234,14 +234,14 @@ def test_a_trained_module_before_the_encoder_is_refused(tmp_path: Path) -> None:
         stored(torch.zeros(1, 90, 8, requires_grad=True), torch.tensor([90]))
 
 
-def trained(folder: Path, kills: list[list[object]], options: str = "") -> dict[str, torch.Tensor]:
+def trained(folder: Path, kills: list[list[object]]) -> dict[str, torch.Tensor]:
     """Weights of a run of two ranks whose encoder is frozen and stored, after kills."""
     folder.mkdir()
     dataset = {**CONFIG["dataset_conf"], **PLAIN}
     write_corpus(folder, **{**FROZEN, "dataset_conf": dataset}, max_epoch=3, save_interval=1)
     (folder / "kills.json").write_text(json.dumps(kills))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = ["-m", "tests.support.train.killed_run", "kills.json", *options.split()]
+    command = ["-m", "tests.support.train.killed_run", "kills.json"]
     done = preloaded.run(command, cwd=folder, env=environment)
     assert done.returncode == 0, done.stderr
     (folder / "said").write_text(done.stderr)

@@ -44,7 +44,7 @@ def encoded(
     if isinstance(encoder, LayeredEncoder) and encoder.inter_ctc is not None:
         frames, lengths, between = encoder.encode_between(*inputs, chunk_size)
     else:
-        frames, lengths = (model.trained_on or encoder)(*inputs, chunk_size)
+        frames, lengths = (model.training_encoder or encoder)(*inputs, chunk_size)
 
     if feats_lengths.device != feats.device:
         of_inputs = model.input_lengths(feats_lengths)

@@ -19,7 +19,7 @@ from wenet_uio.models.vocabulary import Vocabulary
 class SpeechModel(nn.Module):
     """An encoder with CTC, and the decoder of the family if it has one.
 
-    `leading_frames`: encoder frames before those of the speech. `trained_on`: what encodes batches
+    `leading_frames`: encoder frames before those of the speech. `training_encoder`: what encodes batches
     of training in place of the encoder, such as a store of its frames; None: the encoder.
     """
 
@@ -48,7 +48,7 @@ class SpeechModel(nn.Module):
         self.ctc_weight = conf.ctc_weight
         self.attention_weight = conf.decoder_weight
         self.leading_frames = 0
-        self.trained_on: Callable[..., tuple[torch.Tensor, torch.Tensor]] | None = None
+        self.training_encoder: Callable[..., tuple[torch.Tensor, torch.Tensor]] | None = None
 
     def inputs(
         self, feats: torch.Tensor, feats_lengths: torch.Tensor

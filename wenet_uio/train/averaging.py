@@ -113,8 +113,8 @@ def check_common_start(folders: Sequence[str | Path]) -> None:
     """
     runs = [Path(folder) for folder in folders]
     places = [run.resolve() for run in runs]
-    for run in runs:
-        if places.count(run.resolve()) > 1:
+    for run, place in zip(runs, places, strict=True):
+        if places.count(place) > 1:
             raise ValueError(f"{run}: named twice; its epochs would count twice")
         if Baseline.of(run) is None:
             raise ValueError(

@@ -68,7 +68,7 @@ class Engine:
         self.model = model.to(world.device)
         freeze(self.model, config)
         self.stored_frames = StoredFrames(self.model, config) if config.store_frames else None
-        self.model.trained_on = self.stored_frames
+        self.model.training_encoder = self.stored_frames
         self.names = model.loss_names
         self.of_tokens = {"th_accuracy"}
         """Names of the losses that are means over tokens."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -96,8 +96,8 @@ class FrameStore:
             OSError: the disk is full, or the files cannot be written.
         """
         contents = [
-            each.to(self.dtype).contiguous().view(torch.uint8).numpy().tobytes()
-            for each in frames.values()
+            utterance.to(self.dtype).contiguous().view(torch.uint8).numpy().tobytes()
+            for utterance in frames.values()
         ]
         path = self._data(self.rank)
         try:
@@ -111,13 +111,13 @@ class FrameStore:
             "epoch": self.epoch,
             "offset": offset,
             "digests": list(frames),
-            "frames": [len(each) for each in frames.values()],
+            "frames": [len(utterance) for utterance in frames.values()],
             "checksums": [zlib.crc32(content) for content in contents],
         }
         append_line(self._index(self.rank), line)
         self._note(self.rank, line)
 
-    def _note(self, rank: int, line: Mapping) -> None:
+    def _note(self, rank: int, line: Mapping[str, Any]) -> None:
         """Remember the places of a line; the first place of a digest stays."""
         offset = line["offset"]
         for digest, frames, checksum in zip(

@@ -43,7 +43,7 @@ class StoredFrames:
         self.encoder = model.encoder
         self.conf = config.encoder_conf
         self.dtype = AUTOCAST[config.dtype] or torch.float32
-        self.found = self.computed = 0
+        self.num_found = self.num_computed = 0
         self._store: FrameStore | None = None
 
     def open(self, folder: Path, rank: int, epoch: int) -> None:
@@ -60,10 +60,12 @@ class StoredFrames:
             return
 
         self._store.begin_epoch(epoch)
-        total = self.found + self.computed
+        total = self.num_found + self.num_computed
         if self._store.rank == 0 and total:
-            log.info("store_frames: frames of %d of %d utterances were stored", self.found, total)
-        self.found = self.computed = 0
+            log.info(
+                "store_frames: frames of %d of %d utterances were stored", self.num_found, total
+            )
+        self.num_found = self.num_computed = 0
 
     def __call__(
         self, feats: torch.Tensor, lengths: torch.Tensor, chunk_size: int = -1
@@ -78,26 +80,23 @@ class StoredFrames:
                 "store_frames: a module before the encoder is trained; name it in freeze_modules, too"
             )
 
+        if self._store is None:
+            return _padded(self._encode(feats, lengths, chunk_size), feats.device)
+
         digests = _digests(feats, lengths)
-        stored = {digest: self._find(digest) for digest in digests}
-        missing = [digest for digest, frames in stored.items() if frames is None]
-        self.computed += len(missing)
-        self.found += len(digests) - len(missing)
+        stored = {digest: self._store.find(digest) for digest in digests}
+        frames = {digest: rows for digest, rows in stored.items() if rows is not None}
+        missing = {digest: digests.index(digest) for digest in stored if digest not in frames}
+        self.num_computed += len(missing)
+        self.num_found += len(digests) - len(missing)
         if missing:
-            rows = torch.tensor([digests.index(digest) for digest in missing], device=feats.device)
-            computed = self._encode(feats[rows], lengths[rows], chunk_size)
-            stored |= self._added(dict(zip(missing, computed, strict=True)))
+            places = torch.tensor(list(missing.values()), device=feats.device)
+            computed = self._encode(feats[places], lengths[places], chunk_size)
+            new = dict(zip(missing, computed, strict=True))
+            self._store.add(new)
+            frames |= new
 
-        return self._batch([stored[digest] for digest in digests], feats.device)
-
-    def _find(self, digest: str) -> torch.Tensor | None:
-        return None if self._store is None else self._store.find(digest)
-
-    def _added(self, frames: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Store the frames of a batch, and return them."""
-        if self._store is not None:
-            self._store.add(frames)
-        return frames
+        return _padded([frames[digest] for digest in digests], feats.device)
 
     def _encode(
         self, feats: torch.Tensor, lengths: torch.Tensor, chunk_size: int
@@ -109,16 +108,19 @@ class StoredFrames:
         frames = frames.to("cpu", self.dtype)
         return [row[:length] for row, length in zip(frames, encoded_lengths.tolist(), strict=True)]
 
-    def _batch(
-        self, frames: list[torch.Tensor | None], device: torch.device
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Pad frames to a batch. Its length depends on theirs alone, whether they were stored or not."""
-        rows = [row for row in frames if row is not None]
-        lengths = [len(row) for row in rows]
-        padded = torch.zeros(len(rows), rounded_frames(max(1, *lengths)), rows[0].size(1))
-        for target, row in zip(padded, rows, strict=True):
-            target[: len(row)] = row
-        return padded.to(device), torch.tensor(lengths, device=device)
+
+def _padded(
+    utterances: list[torch.Tensor], device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Pad frames to a batch, and return it with its lengths.
+
+    Its length depends on theirs alone, whether they were stored or not.
+    """
+    lengths = [len(frames) for frames in utterances]
+    padded = torch.zeros(len(lengths), rounded_frames(max(1, *lengths)), utterances[0].size(1))
+    for row, frames in zip(padded, utterances, strict=True):
+        row[: len(frames)] = frames
+    return padded.to(device), torch.tensor(lengths, device=device)
 
 
 def _obstacles(model: TrainableModel, config: Config) -> list[str]:
