@@ -6,7 +6,6 @@ Both functions need glibc; with another C library they do nothing.
 from __future__ import annotations
 
 import ctypes
-import gc
 import os
 from collections.abc import Mapping
 
@@ -34,11 +33,7 @@ def keep_freed_memory(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def return_freed_memory() -> None:
-    """Return freed memory to the operating system.
-
-    Cycles of objects are freed first: broken connections leave them.
-    """
-    gc.collect()
+    """Return freed memory to the operating system."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

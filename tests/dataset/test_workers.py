@@ -1,5 +1,6 @@
 """Workers that crash, are killed, or run out of shared memory."""
 
+import ctypes
 import os
 import shutil
 import signal
@@ -221,6 +222,41 @@ def test_a_rank_that_is_killed_while_it_takes_a_batch_leaves_no_stack_trace(make
     command = [sys.executable, "-c", KILLED, make_lists(COUNT)["raw"]]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (-signal.SIGKILL, "")
+
+
+FREED = 300_000_000
+KEEPER = f"""
+import os, sys
+from pathlib import Path
+from tests.support.data.loading import loader
+from wenet_uio.allocator import keep_freed_memory
+
+def memory(process="self"):
+    _, resident, of_files, *_ = map(int, Path(f"/proc/{{process}}/statm").read_text().split())
+    return (resident - of_files) * os.sysconf("SC_PAGE_SIZE")
+
+keep_freed_memory()
+before = memory()
+block = bytearray({FREED})
+del block
+kept = memory() - before
+batches = iter(loader(sys.argv[1], "raw", num_workers=2))
+next(batches)
+workers = Path(f"/proc/self/task/{{os.getpid()}}/children").read_text().split()
+print(kept, *[memory(worker) - before for worker in workers])
+"""
+"""A rank that frees memory, as a training step does, before it starts workers."""
+
+
+@pytest.mark.skipif(
+    not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="another C library than glibc"
+)
+def test_workers_hold_no_memory_that_their_rank_has_freed(make_lists):
+    command = [sys.executable, "-c", KEEPER, make_lists(COUNT)["raw"]]
+    kept, *held = map(int, subprocess.check_output(command, cwd=ROOT).split())
+    assert kept > FREED * 0.9
+    assert len(held) == 2
+    assert max(held) < FREED / 2
 
 
 SCRIPT = """

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from wenet_uio.allocator import return_freed_memory
 from wenet_uio.crashes import be_careful, described, has_crashed
 from wenet_uio.dataset.batch_memory import SharedMemoryError
 from wenet_uio.dataset.cursor import Work
@@ -158,6 +159,10 @@ def _batches(loader: DataLoader) -> Iterator[Batch]:
 
     if loader.num_workers and is_shared_memory_full():  # for the semaphores of torch's queues
         raise SharedMemoryError(NO_SHARED_MEMORY)
+
+    if loader.num_workers and not getattr(loader, "_iterator", None):
+        # Each forked worker would hold a copy of it for as long as it runs
+        return_freed_memory()
 
     try:
         batches = iter(loader)  # sets the function of torch

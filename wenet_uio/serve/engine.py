@@ -6,6 +6,7 @@ Each step encodes the next chunk of every stream that has enough samples for one
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -121,6 +122,7 @@ class Engine(threading.Thread):
 
             self._worked = not is_quiet
             if is_quiet:
+                gc.collect()  # broken connections leave cycles of objects
                 return_freed_memory()
                 continue
 
