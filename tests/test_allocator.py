@@ -3,10 +3,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from wenet_uio.allocator import return_freed_memory
+from wenet_uio import allocator
+from wenet_uio.allocator import keep_freed_memory, return_freed_memory
 
 pytestmark = pytest.mark.skipif(
     not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="another C library than glibc"
@@ -46,6 +48,27 @@ def test_kept_memory_is_not_cleared_again():
 )
 def test_the_variables_of_glibc_come_first(variables):
     assert pages_cleared("keep", variables) > FEW
+
+
+@pytest.mark.parametrize(
+    ("most", "calls"),
+    [
+        (1 << 40, ["mmap 1073741824", "trim -1"]),
+        (1 << 25, ["mmap 1073741824", "mmap 33554432", "trim -1"]),
+        (0, ["mmap 1073741824", "mmap 33554432"]),
+    ],
+)
+def test_memory_is_kept_also_where_glibc_refuses_the_largest_blocks(monkeypatch, most, calls):
+    """Older versions refuse more than 32 MB; the second parameter alone would slow training."""
+    made = []
+
+    def mallopt(parameter, value):
+        made.append(f"{ {-3: 'mmap', -1: 'trim'}[parameter] } {value}")
+        return int(value <= most)
+
+    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda _: SimpleNamespace(mallopt=mallopt))
+    keep_freed_memory({})
+    assert made == calls
 
 
 def test_freed_memory_goes_back_to_the_system():

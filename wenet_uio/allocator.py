@@ -12,8 +12,8 @@ from collections.abc import Mapping
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Parameters of glibc's mallopt."""
 NEVER = -1
-LARGEST_KEPT = 1 << 30
-"""Bytes of the largest block that `keep_freed_memory` keeps."""
+LARGEST_KEPT = (1 << 30, 1 << 25)
+"""Bytes of the largest block that `keep_freed_memory` keeps; older versions of glibc refuse the first."""
 
 
 def keep_freed_memory(environment: Mapping[str, str] = os.environ) -> None:
@@ -27,8 +27,11 @@ def keep_freed_memory(environment: Mapping[str, str] = os.environ) -> None:
     chosen = "malloc" in tunables or any(name.startswith("MALLOC_") for name in environment)
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
 
-    if mallopt is not None and not chosen:
-        mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT)
+    if mallopt is None or chosen:
+        return
+
+    # The second parameter alone would return every block of 128 kB at once
+    if any(mallopt(M_MMAP_THRESHOLD, size) for size in LARGEST_KEPT):
         mallopt(M_TRIM_THRESHOLD, NEVER)
 
 
