@@ -160,7 +160,7 @@ def _batches(loader: DataLoader) -> Iterator[Batch]:
     if loader.num_workers and is_shared_memory_full():  # for the semaphores of torch's queues
         raise SharedMemoryError(NO_SHARED_MEMORY)
 
-    if loader.num_workers and not getattr(loader, "_iterator", None):
+    if loader.num_workers and loader._iterator is None:
         # Each forked worker would hold a copy of it for as long as it runs
         return_freed_memory()
 
