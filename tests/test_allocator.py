@@ -1,5 +1,3 @@
-import ctypes
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,12 +5,16 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.support.process_memory import needs_glibc, resident
 from wenet_uio import allocator
-from wenet_uio.allocator import keep_freed_memory, return_freed_memory
-
-pytestmark = pytest.mark.skipif(
-    not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="another C library than glibc"
+from wenet_uio.allocator import (
+    M_MMAP_THRESHOLD,
+    M_TRIM_THRESHOLD,
+    keep_freed_memory,
+    return_freed_memory,
 )
+
+pytestmark = needs_glibc
 FEW = 10
 THIRD_TURN = """
 import resource, sys
@@ -60,10 +62,11 @@ def test_the_variables_of_glibc_come_first(variables):
 )
 def test_memory_is_kept_also_where_glibc_refuses_the_largest_blocks(monkeypatch, most, calls):
     """Older versions refuse more than 32 MB; the second parameter alone would slow training."""
+    names = {M_MMAP_THRESHOLD: "mmap", M_TRIM_THRESHOLD: "trim"}
     made = []
 
     def mallopt(parameter, value):
-        made.append(f"{ {-3: 'mmap', -1: 'trim'}[parameter] } {value}")
+        made.append(f"{names[parameter]} {value}")
         return int(value <= most)
 
     monkeypatch.setattr(allocator.ctypes, "CDLL", lambda _: SimpleNamespace(mallopt=mallopt))
@@ -72,9 +75,6 @@ def test_memory_is_kept_also_where_glibc_refuses_the_largest_blocks(monkeypatch,
 
 
 def test_freed_memory_goes_back_to_the_system():
-    def resident():
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
     pieces = [bytearray(50_000) for _ in range(2000)]
     kept = pieces[-1]  # above all others, so that freeing them alone returns nothing
     before = resident()

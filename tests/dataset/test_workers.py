@@ -1,6 +1,5 @@
 """Workers that crash, are killed, or run out of shared memory."""
 
-import ctypes
 import os
 import shutil
 import signal
@@ -17,6 +16,7 @@ import torch
 
 from tests.support.audio.crashing import crash_at_marked, mark
 from tests.support.data.loading import loader, same
+from tests.support.process_memory import needs_glibc
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.dataset.workers import LONGEST_FOLDER
@@ -226,31 +226,25 @@ def test_a_rank_that_is_killed_while_it_takes_a_batch_leaves_no_stack_trace(make
 
 FREED = 300_000_000
 KEEPER = f"""
-import os, sys
-from pathlib import Path
+import multiprocessing, sys
 from tests.support.data.loading import loader
+from tests.support.process_memory import resident
 from wenet_uio.allocator import keep_freed_memory
 
-def memory(process="self"):
-    _, resident, of_files, *_ = map(int, Path(f"/proc/{{process}}/statm").read_text().split())
-    return (resident - of_files) * os.sysconf("SC_PAGE_SIZE")
-
 keep_freed_memory()
-before = memory()
+before = resident()
 block = bytearray({FREED})
 del block
-kept = memory() - before
+kept = resident() - before
 batches = iter(loader(sys.argv[1], "raw", num_workers=2))
 next(batches)
-workers = Path(f"/proc/self/task/{{os.getpid()}}/children").read_text().split()
-print(kept, *[memory(worker) - before for worker in workers])
+workers = multiprocessing.active_children()
+print(kept, *[resident(worker.pid) - before for worker in workers])
 """
 """A rank that frees memory, as a training step does, before it starts workers."""
 
 
-@pytest.mark.skipif(
-    not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="another C library than glibc"
-)
+@needs_glibc
 def test_workers_hold_no_memory_that_their_rank_has_freed(make_lists):
     command = [sys.executable, "-c", KEEPER, make_lists(COUNT)["raw"]]
     kept, *held = map(int, subprocess.check_output(command, cwd=ROOT).split())
