@@ -52,6 +52,20 @@ def test_each_utterance_is_a_part_once_and_audio_text_and_keys_agree(tmp_path: P
         assert 0.1 * len(parts) - 0.01 <= pauses <= 0.2 * len(parts) + 0.01
 
 
+def test_utterances_joined_with_several_seeds_fit_into_one_list(tmp_path: Path) -> None:
+    lines = utterances(tmp_path, [0.3] * 9)
+    keys = []
+    for seed in (1, 2):
+        out = tmp_path / f"seed_{seed}"
+        keys += [
+            joined.key
+            for joined in join_utterances(lines, out, Joining(1.0, seed=seed), Executor(1))
+        ]
+
+    assert len(keys) > 4
+    assert len(set(keys)) == len(keys)
+
+
 def test_the_same_seed_gives_the_same_bytes_and_another_one_others(tmp_path: Path) -> None:
     lines = utterances(tmp_path, [0.3] * 9)
     found = []

@@ -118,7 +118,7 @@ def plan(
     for row in [*order, None]:  # None yields the last utterance
         pause = draw.uniform(*joining.pauses)
         if parts and (row is None or length + pause + seconds[row] > target_length):
-            key = f"joined_{number:0{width}}"
+            key = f"joined_{joining.seed}_{number:0{width}}"  # one list may have several seeds
             yield Joined(key, tuple(parts), tuple(pauses), str(folder), joining)
             parts, pauses = [], []
             length, number = 0.0, number + 1
