@@ -31,8 +31,6 @@ parts=("${WORDS[@]}")
 for part in "${parts[@]}"; do require "data/$part/data.list"; done
 require "$dir/train.yaml"
 config=$dir/train.yaml
-override=
-need_tokenizer
 trusted=()
 if [[ $trust_code == true ]]; then trusted=(--trust_code); fi
 defaults=$(decoding_defaults.py "${trusted[@]}" "$config")

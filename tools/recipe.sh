@@ -275,14 +275,6 @@ needed() {
   return 1
 }
 
-# need_tokenizer: makes sure that the optional packages of the config's tokenizer are installed.
-need_tokenizer() {
-  case $(config_value tokenizer) in
-    whisper) need_extra whisper ;;
-    huggingface) need_extra huggingface ;;
-  esac
-}
-
 # override_units DICT: adds the config keys of units.txt, --bpe and --non_lang_syms to --override. A config whose
 # tokenizer has no units file has these keys itself.
 override_units() {

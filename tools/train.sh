@@ -43,7 +43,6 @@ esac
 [[ -z $units || -n $from ]] || die "--units $units: only a training that starts --from a model has units that can be others"
 if [[ -n $units && -z $(config_value tokenizer) ]]; then override="tokenizer=char $override"; fi
 overriding
-need_tokenizer
 if ((num_nodes > 1)); then
   [[ -n $rdzv_endpoint ]] || die "--num_nodes $num_nodes needs --rdzv_endpoint host:port of machine 0"
   meet=(--rdzv_backend c10d --rdzv_endpoint "$rdzv_endpoint" --rdzv_id "${dir//\//_}" --node_rank "$node_rank"

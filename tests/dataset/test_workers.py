@@ -21,6 +21,7 @@ from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.dataset.workers import LONGEST_FOLDER
 from wenet_uio.files import read_lines
+from wenet_uio.text.char import CharSplitter
 
 ROOT = Path(__file__).parents[2]
 COUNT = 7
@@ -296,3 +297,24 @@ def test_workers_start_only_where_they_can_make_their_sockets(
         else:
             assert done.stdout == f"{COUNT}\n"
         assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("'é' is not a unit: make units.txt again"),
+        FileNotFoundError("units.txt: no such file"),
+        ValueError("two lines:\nValueError: the second"),
+    ],
+    ids=["value", "file", "two lines"],
+)
+def test_an_error_is_the_same_on_any_number_of_workers(make_lists, monkeypatch, error):
+    def fail(splitter, text):
+        raise error
+
+    raw = make_lists(COUNT)["raw"]
+    monkeypatch.setattr(CharSplitter, "__call__", fail)
+    for num_workers in (0, 1, 2):
+        with pytest.raises(type(error)) as found:
+            list(loader(raw, "raw", conf=SMALL, num_workers=num_workers))
+        assert str(found.value) == str(error)

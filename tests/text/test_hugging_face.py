@@ -145,9 +145,10 @@ def test_a_name_on_the_hub_is_an_error() -> None:
 
 def test_a_missing_package_is_named(of_bytes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
+    monkeypatch.setattr(sys, "prefix", "an environment of the user")
     with pytest.raises(
         ValueError,
-        match=r"^tokenizer huggingface needs the package tokenizers: pip install tokenize",
+        match=r"^this command needs tokenizers: pip install -r requirements/huggingface.txt",
     ):
         build(of_bytes)
 

@@ -131,3 +131,16 @@ assert tokenizer.detokenize([tokenizer.symbols["▁left"]]) == "left"
 assert not {{"torch", "tiktoken", "tokenizers", "sentencepiece", "transformers", "whisper"}} & sys.modules.keys()
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_the_package_that_cuts_text_into_byte_pairs_is_named_if_it_is_missing(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "tiktoken", None)
+    monkeypatch.setattr(sys, "prefix", "an environment of the user")
+    values = {"num_languages": 99, "bpe_path": write_tiktoken(tmp_path / "a.tiktoken", [" a"])}
+    tokenizer = build_tokenizer(config("whisper", is_multilingual=True, **values))
+    with pytest.raises(
+        ValueError, match=r"^this command needs tiktoken: pip install -r requirements/whisper.txt"
+    ):
+        tokenizer.tokenize("a")

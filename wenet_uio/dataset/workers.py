@@ -192,6 +192,22 @@ def _batches(loader: DataLoader) -> Iterator[Batch]:
         time.sleep(DYING)
         _require_alive(loader)
         raise
+    except (ValueError, OSError) as error:
+        raise _without_stack(error) from error
+
+
+def _without_stack(error: Exception) -> Exception:
+    """Return an error of a worker as it is without workers: torch puts the stack of the worker
+    before its message.
+    """
+    text = str(error)
+    if not text.startswith(f"Caught {type(error).__name__} in "):
+        return error
+
+    lines = text.splitlines()
+    last_of_stack = max(row for row, line in enumerate(lines) if line.startswith("  "))
+    _, _, message = "\n".join(lines[last_of_stack + 1 :]).partition(": ")
+    return type(error)(message)
 
 
 def _require_alive(loader: DataLoader) -> None:

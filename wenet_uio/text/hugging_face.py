@@ -12,6 +12,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wenet_uio.extras import need_extra
 from wenet_uio.text.byte_tokens import byte_of_char, starts_word
 from wenet_uio.text.char import is_ideograph, split_symbols
 from wenet_uio.text.own_units import OwnUnits
@@ -157,13 +158,9 @@ class HuggingFaceSplitter(OwnUnits):
     @cached_property
     def _model(self) -> Tokenizer:
         """Load tokenizer.json, without its limits of length."""
-        try:
-            from tokenizers import Tokenizer
-        except ImportError:
-            raise ValueError(
-                "tokenizer huggingface needs the package tokenizers: pip install tokenizers (or "
-                "wenet_uio[huggingface])"
-            ) from None
+        need_extra("huggingface", ("tokenizers",))
+        # needs the package of this extra
+        from tokenizers import Tokenizer
 
         if not Path(self.path).is_file():
             raise FileNotFoundError(

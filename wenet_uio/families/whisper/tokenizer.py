@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wenet_uio.extras import need_extra
 from wenet_uio.families.whisper.tokens import (
     ENGLISH_LANGUAGES,
     LANGUAGES,
@@ -134,13 +135,10 @@ class WhisperSplitter(OwnUnits):
     @cached_property
     def _encoding(self) -> Encoding:
         """Return tiktoken's encoding with these byte pairs and special tokens."""
-        try:
-            from tiktoken import Encoding
-        except ImportError:
-            raise ValueError(
-                "tokenizer whisper needs the package tiktoken: pip install tiktoken (or "
-                "wenet_uio[whisper])"
-            ) from None
+        need_extra("whisper", ("tiktoken",))
+        # needs the package of this extra
+        from tiktoken import Encoding
+
         return Encoding(
             "whisper", pat_str=CUT, mergeable_ranks=self._ranks, special_tokens=self._specials
         )
