@@ -1,6 +1,7 @@
 """All decode modes on whole models: equal to WeNet's hypotheses, and properties of all modes."""
 
 import math
+import sys
 from dataclasses import replace
 from itertools import chain
 from typing import cast
@@ -200,6 +201,39 @@ def test_token_times_has_a_time_for_each_token(stored):
         assert all(0 < confidence <= 1 for confidence in after.confidences)
         assert len(after.frames) == len(after.tokens)
         assert list(after.frames) == sorted(set(after.frames))
+
+
+@pytest.mark.parametrize("together", [1, 2])
+@pytest.mark.parametrize("stored", ["conformer", "u2pp_conformer"], indirect=True)
+def test_utterances_with_too_many_ctc_scores_are_searched_in_groups_with_the_same_results(
+    stored, together, monkeypatch
+):
+    model, outputs = stored
+    inputs = outputs["feats"], outputs["feats_lengths"]
+    whole = decode(model, *inputs, MODES, DecodeOptions())
+    counts = []
+    log_probs_of = model.ctc_log_probs
+
+    def counted(encoder_out, blank_penalty=0.0):
+        log_probs = log_probs_of(encoder_out, blank_penalty)
+        counts.append(log_probs.numel())
+        return log_probs
+
+    with torch.inference_mode():
+        scores = log_probs_of(model.encode(*inputs)[0])
+    bound = together * scores[0].numel()
+    monkeypatch.setattr(sys.modules[decode.__module__], "MOST_SCORES", bound)
+    monkeypatch.setattr(model, "ctc_log_probs", counted)
+    found = decode(model, *inputs, MODES, DecodeOptions())
+
+    assert max(counts) <= bound < scores.numel()
+    assert found.keys() == whole.keys()
+    for mode, nbests in whole.items():
+        for ours, theirs in zip(found[mode], nbests, strict=True):
+            assert [each.tokens for each in ours] == [each.tokens for each in theirs]
+            assert [each.score for each in ours] == pytest.approx(
+                [each.score for each in theirs], abs=1e-3
+            )
 
 
 @pytest.mark.parametrize("stored", ["conformer"], indirect=True)

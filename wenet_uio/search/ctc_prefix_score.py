@@ -31,15 +31,14 @@ class CtcPrefixScore:
             weight: weight of CTC; the decoder has the rest.
         """
         self._blank, self._eos, self._weight = blank, eos, weight
-        outside = torch.arange(log_probs.size(1), device=log_probs.device) >= lengths.unsqueeze(1)
+        self._log_probs = log_probs
+        self._outside = torch.arange(
+            log_probs.size(1), device=log_probs.device
+        ) >= lengths.unsqueeze(1)
 
-        # (B, V, T)
-        self._scores = log_probs.double().clamp(min=_IMPOSSIBLE).transpose(1, 2).contiguous()
-        self._scores.masked_fill_(outside.unsqueeze(1), _IMPOSSIBLE)
-        self._scores[:, blank].masked_fill_(outside, 0.0)  # after the end only blanks, at no cost
-
-        blanks = self._scores[:, blank].unsqueeze(1)  # (B, 1, T)
-        self._blanks = blanks.unsqueeze(1)
+        no_token = torch.full_like(lengths, blank).view(-1, 1, 1)
+        self._blanks = self._scores_of(no_token)  # (B, 1, 1, T)
+        blanks = self._blanks.squeeze(1)  # (B, 1, T)
         self._prefix = torch.zeros_like(blanks[..., 0])
         """(B, N) score of each hypothesis."""
         self._in_blank = blanks.cumsum(dim=2)
@@ -70,8 +69,7 @@ class CtcPrefixScore:
         repeats = (candidates == last.unsqueeze(2)).unsqueeze(3)
         entering = torch.where(repeats, blank_before, any_before)  # (B, N, M, T)
 
-        rows = torch.arange(len(candidates), device=candidates.device).view(-1, 1, 1)
-        scores = self._scores[rows, candidates]
+        scores = self._scores_of(candidates)
         prefix = (entering + scores).logsumexp(dim=3)
         self._new_in_token = _recur(entering, scores)
         after_token = torch.nn.functional.pad(
@@ -94,10 +92,21 @@ class CtcPrefixScore:
             choice: (B, K) numbers of candidates, n * M + m.
         """
         self._prefix = self._new_prefix.flatten(1).gather(1, choice)
-        rows = choice.unsqueeze(2).expand(-1, -1, self._scores.size(2))
+        rows = choice.unsqueeze(2).expand(-1, -1, self._outside.size(1))
         self._in_blank = self._new_in_blank.flatten(1, 2).gather(1, rows)
         self._in_token = self._new_in_token.flatten(1, 2).gather(1, rows)
         self._start = -torch.inf
+
+    def _scores_of(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return the scores of tokens (B, N, M) in each frame, (B, N, M, T) in float64.
+
+        Only these are converted: all scores of 50,000 tokens are gigabytes.
+        """
+        rows = torch.arange(len(tokens), device=tokens.device).view(-1, 1, 1)
+        scores = self._log_probs[rows, :, tokens].double().clamp(min=_IMPOSSIBLE)
+        # After the end only blanks, at no cost
+        after_end = torch.where(tokens == self._blank, 0.0, _IMPOSSIBLE).to(scores.dtype)
+        return torch.where(self._outside[:, None, None], after_end.unsqueeze(3), scores)
 
 
 def _recur(entering: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:

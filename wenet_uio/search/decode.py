@@ -17,6 +17,10 @@ from wenet_uio.search.modes import check_family, check_options
 from wenet_uio.search.prefix_scorer import PrefixScorer
 from wenet_uio.search.types import DecodeOptions, Hypothesis, NBest
 
+MOST_SCORES = 2**28
+"""CTC scores (utterances, frames, labels) of one search, unless one utterance has more: 1 GB in
+float32."""
+
 
 class Search(NamedTuple):
     """Modes, options and scorers of a decoding run."""
@@ -68,11 +72,28 @@ def decode_encoded(
 ) -> dict[str, list[NBest]]:
     """As `decode`, from encoder frames (B, T', D) and their lengths (B,).
 
+    Utterances whose CTC scores together are more than MOST_SCORES are searched in groups.
+
     Args:
         ctc_prefixes: hypotheses of CTC prefix beam search, if it ran before.
     """
     modes, options, scorers = search
     check_search(model, modes, options)
+    encoder_out, lengths = encoded
+    size = _searched_together(model, encoder_out, search)
+    if size < len(encoder_out):
+        groups = [slice(first, first + size) for first in range(0, len(encoder_out), size)]
+        found = [
+            decode_encoded(
+                model,
+                (encoder_out[rows], lengths[rows]),
+                search,
+                None if ctc_prefixes is None else ctc_prefixes[rows],
+            )
+            for rows in groups
+        ]
+        return {mode: [nbest for group in found for nbest in group[mode]] for mode in modes}
+
     batch = Decoding(model, encoded, options, scorers)
     if ctc_prefixes is not None:
         batch.ctc_prefixes = ctc_prefixes
@@ -84,6 +105,19 @@ def decode_encoded(
         results[mode] = [_wanted(batch, row, nbest) for row, nbest in enumerate(nbests)]
 
     return results
+
+
+def _searched_together(model: DecodingModel, encoder_out: torch.Tensor, search: Search) -> int:
+    """Return how many utterances of encoder frames (B, T', D) are searched together, at least 1."""
+    count, frames, _ = encoder_out.shape
+    needs_ctc = search.options.token_times or any(
+        "ctc_weight" in mode.needs for mode in model.family.modes if mode.name in search.modes
+    )
+    if count < 2 or frames == 0 or not needs_ctc or model.ctc_weight == 0:
+        return max(1, count)
+
+    of_a_frame = model.ctc_log_probs(encoder_out[:1, :1], search.options.blank_penalty)
+    return max(1, MOST_SCORES // (frames * of_a_frame.size(2)))
 
 
 def check_search(model: DecodingModel, modes: Sequence[str], options: DecodeOptions) -> None:
