@@ -87,7 +87,7 @@ def decode_encoded(
             decode_encoded(
                 model,
                 (encoder_out[rows], lengths[rows]),
-                search,
+                search._replace(options=options.of_utterances(rows)),
                 None if ctc_prefixes is None else ctc_prefixes[rows],
             )
             for rows in groups

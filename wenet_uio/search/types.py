@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from wenet_uio.config.family import TASKS
@@ -141,6 +141,12 @@ class DecodeOptions(RequestOptions):
             raise ValueError(
                 f"transducer_weight: expected above 0 and up to 1, found {self.transducer_weight}"
             )
+
+    def of_utterances(self, rows: slice) -> DecodeOptions:
+        """Return the options of some utterances of a batch."""
+        if not isinstance(self.language, tuple):
+            return self
+        return replace(self, language=self.language[rows])
 
 
 def _check_penalty(penalty: float) -> None:

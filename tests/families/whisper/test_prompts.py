@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,21 @@ def test_a_given_language_is_taken_and_only_the_others_are_detected(model: Whisp
     assert [each.language for each in tokens_of(model, feats, language="zh")] == ["zh"] * 3
     mixed = tokens_of(model, feats, language=("zh", None, "en"))
     assert [each.language for each in mixed] == ["zh", detected[1], "en"]
+
+
+def test_utterances_that_are_searched_in_groups_keep_their_languages(
+    model: Whisper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feats, modes = batch(60, 44, 31), ["attention", "ctc_greedy_search"]
+    options = DecodeOptions(beam_size=3, language=("zh", None, "en"))
+    whole = decode(model, *feats, modes, options)
+    monkeypatch.setattr(sys.modules[decode.__module__], "MOST_SCORES", 1)
+    grouped = decode(model, *feats, modes, options)
+    for mode in modes:
+        assert [(nbest[0].language, nbest[0].tokens) for nbest in grouped[mode]] == [
+            (nbest[0].language, nbest[0].tokens) for nbest in whole[mode]
+        ]
+    assert [nbest[0].language for nbest in grouped["attention"]][::2] == ["zh", "en"]
 
 
 @torch.no_grad()
