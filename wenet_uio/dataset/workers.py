@@ -181,8 +181,6 @@ def _batches(loader: DataLoader) -> Iterator[Batch]:
             yield batch
     except GeneratorExit:  # as in Workers.__iter__
         raise
-    except SharedMemoryError:  # its message contains the stack of the worker
-        raise SharedMemoryError(NO_SHARED_MEMORY) from None
     except (
         RuntimeError,
         ConnectionError,
@@ -200,6 +198,9 @@ def _without_stack(error: Exception) -> Exception:
     """Return an error of a worker as it is without workers: torch puts the stack of the worker
     before its message.
     """
+    if isinstance(error, SharedMemoryError):
+        return SharedMemoryError(NO_SHARED_MEMORY)
+
     text = str(error)
     if not text.startswith(f"Caught {type(error).__name__} in "):
         return error

@@ -77,30 +77,39 @@ def decode_encoded(
     Args:
         ctc_prefixes: hypotheses of CTC prefix beam search, if it ran before.
     """
-    modes, options, scorers = search
-    check_search(model, modes, options)
+    check_search(model, search.modes, search.options)
     encoder_out, lengths = encoded
     size = _searched_together(model, encoder_out, search)
-    if size < len(encoder_out):
-        groups = [slice(first, first + size) for first in range(0, len(encoder_out), size)]
-        found = [
-            decode_encoded(
-                model,
-                (encoder_out[rows], lengths[rows]),
-                search._replace(options=options.of_utterances(rows)),
-                None if ctc_prefixes is None else ctc_prefixes[rows],
-            )
-            for rows in groups
-        ]
-        return {mode: [nbest for group in found for nbest in group[mode]] for mode in modes}
+    if size >= len(encoder_out):
+        return _search(model, encoded, search, ctc_prefixes)
 
-    batch = Decoding(model, encoded, options, scorers)
+    groups = [slice(first, first + size) for first in range(0, len(encoder_out), size)]
+    found = [
+        _search(
+            model,
+            (encoder_out[rows], lengths[rows]),
+            search._replace(options=search.options.of_utterances(rows)),
+            None if ctc_prefixes is None else ctc_prefixes[rows],
+        )
+        for rows in groups
+    ]
+    return {mode: [nbest for group in found for nbest in group[mode]] for mode in search.modes}
+
+
+def _search(
+    model: DecodingModel,
+    encoded: tuple[torch.Tensor, torch.Tensor],
+    search: Search,
+    ctc_prefixes: list[NBest] | None,
+) -> dict[str, list[NBest]]:
+    """As `decode_encoded`, all utterances together."""
+    batch = Decoding(model, encoded, search.options, search.scorers)
     if ctc_prefixes is not None:
         batch.ctc_prefixes = ctc_prefixes
 
     searches = {mode.name: mode.search for mode in model.family.modes}
     results: dict[str, list[NBest]] = {}
-    for mode in modes:
+    for mode in search.modes:
         nbests = searches[mode](batch)
         results[mode] = [_wanted(batch, row, nbest) for row, nbest in enumerate(nbests)]
 
@@ -110,14 +119,20 @@ def decode_encoded(
 def _searched_together(model: DecodingModel, encoder_out: torch.Tensor, search: Search) -> int:
     """Return how many utterances of encoder frames (B, T', D) are searched together, at least 1."""
     count, frames, _ = encoder_out.shape
-    needs_ctc = search.options.token_times or any(
-        "ctc_weight" in mode.needs for mode in model.family.modes if mode.name in search.modes
-    )
-    if count < 2 or frames == 0 or not needs_ctc or model.ctc_weight == 0:
+    if count < 2 or frames == 0 or not _needs_ctc(model, search):
         return max(1, count)
 
     of_a_frame = model.ctc_log_probs(encoder_out[:1, :1], search.options.blank_penalty)
     return max(1, MOST_SCORES // (frames * of_a_frame.size(2)))
+
+
+def _needs_ctc(model: DecodingModel, search: Search) -> bool:
+    """Tell whether a search reads the CTC scores of all labels."""
+    if model.ctc_weight == 0 or search.options.token_times:
+        return model.ctc_weight > 0
+
+    needs = {mode.name: mode.needs for mode in model.family.modes}
+    return any("ctc_weight" in needs[mode] for mode in search.modes)
 
 
 def check_search(model: DecodingModel, modes: Sequence[str], options: DecodeOptions) -> None:
