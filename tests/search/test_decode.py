@@ -224,12 +224,12 @@ def test_utterances_with_too_many_ctc_scores_are_searched_in_groups_with_the_sam
     bound = together * scores[0].numel()
     monkeypatch.setattr(sys.modules[decode.__module__], "MOST_SCORES", bound)
     monkeypatch.setattr(model, "ctc_log_probs", counted)
-    found = decode(model, *inputs, MODES, DecodeOptions())
+    grouped = decode(model, *inputs, MODES, DecodeOptions())
 
     assert max(counts) <= bound < scores.numel()
-    assert found.keys() == whole.keys()
+    assert grouped.keys() == whole.keys()
     for mode, nbests in whole.items():
-        for ours, theirs in zip(found[mode], nbests, strict=True):
+        for ours, theirs in zip(grouped[mode], nbests, strict=True):
             assert [each.tokens for each in ours] == [each.tokens for each in theirs]
             assert [each.score for each in ours] == pytest.approx(
                 [each.score for each in theirs], abs=1e-3

@@ -16,7 +16,7 @@ from itertools import islice
 from multiprocessing.util import get_temp_dir
 from tempfile import gettempdir
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
@@ -191,24 +191,24 @@ def _batches(loader: DataLoader) -> Iterator[Batch]:
         _require_alive(loader)
         raise
     except (ValueError, OSError) as error:
-        raise _without_stack(error) from error
+        _raise_without_stack(error)
 
 
-def _without_stack(error: Exception) -> Exception:
-    """Return an error of a worker as it is without workers: torch puts the stack of the worker
-    before its message.
+def _raise_without_stack(error: Exception) -> NoReturn:
+    """Raise an error as it is without workers: torch puts the stack of the worker before its
+    message.
     """
     if isinstance(error, SharedMemoryError):
-        return SharedMemoryError(NO_SHARED_MEMORY)
+        raise SharedMemoryError(NO_SHARED_MEMORY) from error
 
     text = str(error)
     if not text.startswith(f"Caught {type(error).__name__} in "):
-        return error
+        raise error
 
     lines = text.splitlines()
     last_of_stack = max(row for row, line in enumerate(lines) if line.startswith("  "))
     _, _, message = "\n".join(lines[last_of_stack + 1 :]).partition(": ")
-    return type(error)(message)
+    raise type(error)(message) from error
 
 
 def _require_alive(loader: DataLoader) -> None:

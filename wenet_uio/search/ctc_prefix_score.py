@@ -36,8 +36,8 @@ class CtcPrefixScore:
             log_probs.size(1), device=log_probs.device
         ) >= lengths.unsqueeze(1)
 
-        no_token = torch.full_like(lengths, blank).view(-1, 1, 1)
-        self._blanks = self._scores_of(no_token)  # (B, 1, 1, T)
+        blank_tokens = torch.full_like(lengths, blank).view(-1, 1, 1)
+        self._blanks = self._scores_of(blank_tokens)  # (B, 1, 1, T)
         blanks = self._blanks.squeeze(1)  # (B, 1, T)
         self._prefix = torch.zeros_like(blanks[..., 0])
         """(B, N) score of each hypothesis."""

@@ -84,7 +84,7 @@ def decode_encoded(
         return _search(model, encoded, search, ctc_prefixes)
 
     groups = [slice(first, first + size) for first in range(0, len(encoder_out), size)]
-    found = [
+    results_of_groups = [
         _search(
             model,
             (encoder_out[rows], lengths[rows]),
@@ -93,7 +93,10 @@ def decode_encoded(
         )
         for rows in groups
     ]
-    return {mode: [nbest for group in found for nbest in group[mode]] for mode in search.modes}
+    return {
+        mode: [nbest for results in results_of_groups for nbest in results[mode]]
+        for mode in search.modes
+    }
 
 
 def _search(
@@ -128,11 +131,11 @@ def _searched_together(model: DecodingModel, encoder_out: torch.Tensor, search: 
 
 def _needs_ctc(model: DecodingModel, search: Search) -> bool:
     """Tell whether a search reads the CTC scores of all labels."""
-    if model.ctc_weight == 0 or search.options.token_times:
-        return model.ctc_weight > 0
+    if model.ctc_weight == 0:
+        return False
 
     needs = {mode.name: mode.needs for mode in model.family.modes}
-    return any("ctc_weight" in needs[mode] for mode in search.modes)
+    return search.options.token_times or any("ctc_weight" in needs[mode] for mode in search.modes)
 
 
 def check_search(model: DecodingModel, modes: Sequence[str], options: DecodeOptions) -> None:
