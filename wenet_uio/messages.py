@@ -6,13 +6,14 @@ import logging
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from functools import cache
 from itertools import islice
 
 log = logging.getLogger(__name__)
 PACKAGE = logging.getLogger("wenet_uio")
 """The parent of all loggers of the package. Its level says what is shown: above INFO, no notes and
 no progress bars."""
+said_once: dict[str, object] = {}
+"""The messages of `warn_once`, each with the mark of the call that logged it."""
 
 
 def start_log(form: str, level: int = logging.INFO) -> None:
@@ -57,9 +58,10 @@ def listed(items: Collection[str], most: int, separator: str = ", ") -> str:
     return f"{first} and {len(items) - most} more" if len(items) > most else first
 
 
-@cache
 def warn_once(message: str) -> None:
-    """Log a message that would otherwise come again and again, from each stream or each reading of
-    a file.
+    """Log a message that would otherwise come again and again, from each stream, thread or reading
+    of a file.
     """
-    log.warning("%s", message)
+    mark = object()
+    if said_once.setdefault(message, mark) is mark:  # one step, so that one of the threads logs
+        log.warning("%s", message)

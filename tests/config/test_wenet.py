@@ -15,7 +15,7 @@ from wenet_uio.config import Config, ConfigError, load_config, parse_config, sav
 from wenet_uio.config.choices import CHOICES
 from wenet_uio.config.wenet import LATE_KEYS, OTHER_PARTS, OWN_KEYS
 from wenet_uio.config.yaml_file import read_yaml
-from wenet_uio.messages import warn_once
+from wenet_uio.messages import said_once
 from wenet_uio.models import build_model
 
 CONFS = sorted((Path(os.environ.get("WENET_UIO_GOLDEN2", "absent")) / "confs").glob("*.yaml"))
@@ -135,7 +135,7 @@ def test_special_tokens_of_our_own_old_runs_stay_those_of_the_units_file(tmp_pat
 def test_keys_without_effect_are_taken_with_one_line(
     values: dict[str, Any], names: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    warn_once.cache_clear()
+    said_once.clear()
     assert parse_config(values, "a.yaml").model_dump() == parse_config({}, "b.yaml").model_dump()
     assert [record.getMessage() for record in caplog.records if names in record.getMessage()] == [
         caplog.messages[0]

@@ -14,6 +14,8 @@ from wenet_uio.models import build_model
 from wenet_uio.search import MODES, DecodeOptions, ctc_greedy_search, ctc_prefix_beam_search, decode
 from wenet_uio.search.context_graph import ContextGraph
 from wenet_uio.search.modes import check_parts
+from wenet_uio.search.rescoring import attention_rescoring
+from wenet_uio.search.types import Hypothesis
 
 WENETS = ("attention", "attention_rescoring", "ctc_greedy_search", "ctc_prefix_beam_search")
 KINDS = (
@@ -222,7 +224,7 @@ def test_utterances_with_too_many_ctc_scores_are_searched_in_groups_with_the_sam
     with torch.inference_mode():
         scores = log_probs_of(model.encode(*inputs)[0])
     bound = together * scores[0].numel()
-    monkeypatch.setattr(sys.modules[decode.__module__], "MOST_SCORES", bound)
+    monkeypatch.setattr(sys.modules[decode.__module__], "SCORES_TOGETHER", bound)
     monkeypatch.setattr(model, "ctc_log_probs", counted)
     grouped = decode(model, *inputs, MODES, DecodeOptions())
 
@@ -234,6 +236,35 @@ def test_utterances_with_too_many_ctc_scores_are_searched_in_groups_with_the_sam
             assert [each.score for each in ours] == pytest.approx(
                 [each.score for each in theirs], abs=1e-3
             )
+
+
+@pytest.mark.parametrize("together", [0, 1, 3])
+@pytest.mark.parametrize("stored", ["conformer", "u2pp_conformer"], indirect=True)
+def test_hypotheses_with_too_many_decoder_scores_are_rescored_in_groups_with_the_same_results(
+    stored, together, monkeypatch
+):
+    model, outputs = stored
+    frames, lengths = model.encode(outputs["feats"], outputs["feats_lengths"])
+    encoded = frames[[0, 1, 0]], lengths[[0, 1, 0]]
+    hypotheses = [
+        [Hypothesis((1, 2, 3, 4) * repeated, -float(repeated)) for repeated in nbest]
+        for nbest in [(1, 15), (), (2, 3, 0, 5)]
+    ]
+    reverse_weight = 0.4 if model.decoder.bidirectional else 0.0
+    whole = attention_rescoring(model, hypotheses, encoded, 0.3, reverse_weight)
+    of_longest = (1 + 4 * 15) * model.vocab_size
+    counts = []
+    model.decoder.register_forward_hook(lambda *call: counts.append(call[2][0].numel()))
+    module = sys.modules[attention_rescoring.__module__]
+    monkeypatch.setattr(module, "SCORES_TOGETHER", together * of_longest)
+    grouped = attention_rescoring(model, hypotheses, encoded, 0.3, reverse_weight)
+
+    assert max(counts) <= max(together, 1) * of_longest
+    assert len(counts) == {0: 6, 1: 6, 3: 2}[together]
+    assert [len(nbest) for nbest in grouped] == [2, 0, 4]
+    for ours, theirs in zip(chain(*grouped), chain(*whole), strict=True):
+        assert ours.tokens == theirs.tokens
+        assert ours.score == pytest.approx(theirs.score, abs=1e-3)
 
 
 @pytest.mark.parametrize("stored", ["conformer"], indirect=True)

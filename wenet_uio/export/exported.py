@@ -92,7 +92,8 @@ class ExportedModel:
         self.runtime = runtime
         self.decoder = ExportedDecoder(runtime)
         self.sos, self.eos = runtime.sos_symbol(), runtime.eos_symbol()
-        self.blank, self.reverse_weight = model.blank, model.reverse_weight
+        self.vocab_size, self.blank = model.vocab_size, model.blank
+        self.reverse_weight = model.reverse_weight
         self._embed = model.encoder.embed
         self.fixed_chunk_size = runtime.chunk_size() if isinstance(runtime, WenetOnnx) else -1
         """Encoder frames of a chunk, which a streaming ONNX graph fixes; below 0: any size."""
@@ -396,7 +397,7 @@ class SherpaOnnx:
 
     def __init__(self, content: bytes, model: ASRModel) -> None:
         self.graph = OnnxModel(content)
-        self.blank = model.blank
+        self.vocab_size, self.blank = model.vocab_size, model.blank
         self._embed = model.encoder.embed
         self.fixed_chunk_size = (
             int(self.graph.metadata["chunk_size"]) if "offset" in self.graph.inputs else -1

@@ -33,6 +33,11 @@ class RescoringModel(Protocol):
     """A model whose decoder can rescore hypotheses."""
 
     @property
+    def vocab_size(self) -> int:
+        """Number of labels."""
+        ...
+
+    @property
     def sos(self) -> int:
         """Label that starts every hypothesis."""
         ...
@@ -69,6 +74,11 @@ class DecodingModel(Protocol):
     @property
     def masks_padding(self) -> bool:
         """Whether the frames of an utterance do not depend on the padding of its batch."""
+        ...
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of labels."""
         ...
 
     @property

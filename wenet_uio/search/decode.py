@@ -15,11 +15,7 @@ from wenet_uio.search.ctc_path import align_tokens
 from wenet_uio.search.decoding import Decoding
 from wenet_uio.search.modes import check_family, check_options
 from wenet_uio.search.prefix_scorer import PrefixScorer
-from wenet_uio.search.types import DecodeOptions, Hypothesis, NBest
-
-MOST_SCORES = 2**28
-"""CTC scores (utterances, frames, labels) of one search, unless one utterance has more: 1 GB in
-float32."""
+from wenet_uio.search.types import SCORES_TOGETHER, DecodeOptions, Hypothesis, NBest
 
 
 class Search(NamedTuple):
@@ -72,7 +68,7 @@ def decode_encoded(
 ) -> dict[str, list[NBest]]:
     """As `decode`, from encoder frames (B, T', D) and their lengths (B,).
 
-    Utterances whose CTC scores together are more than MOST_SCORES are searched in groups.
+    Utterances whose CTC scores are more than SCORES_TOGETHER are searched in groups.
 
     Args:
         ctc_prefixes: hypotheses of CTC prefix beam search, if it ran before.
@@ -122,11 +118,9 @@ def _search(
 def _searched_together(model: DecodingModel, encoder_out: torch.Tensor, search: Search) -> int:
     """Return how many utterances of encoder frames (B, T', D) are searched together, at least 1."""
     count, frames, _ = encoder_out.shape
-    if count < 2 or frames == 0 or not _needs_ctc(model, search):
+    if frames == 0 or not _needs_ctc(model, search):
         return max(1, count)
-
-    of_a_frame = model.ctc_log_probs(encoder_out[:1, :1], search.options.blank_penalty)
-    return max(1, MOST_SCORES // (frames * of_a_frame.size(2)))
+    return max(1, SCORES_TOGETHER // (frames * model.vocab_size))
 
 
 def _needs_ctc(model: DecodingModel, search: Search) -> bool:

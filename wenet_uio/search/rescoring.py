@@ -10,10 +10,10 @@ from torch.nn.utils.rnn import pad_sequence
 from wenet_uio.models.decoder import reversed_hypotheses
 from wenet_uio.models.interfaces import RescoringModel
 from wenet_uio.models.masks import length_mask
-from wenet_uio.search.types import NBest
+from wenet_uio.search.types import SCORES_TOGETHER, Hypothesis, NBest
 
-_ROWS = 512
-"""Hypotheses that the decoder scores at once; limits the memory."""
+_MOST_ROWS = 512
+"""Hypotheses that the decoder scores together, however short: each has a copy of its frames."""
 
 
 def attention_rescoring(
@@ -47,9 +47,10 @@ def attention_rescoring(
     hypotheses = [hypothesis for nbest in nbests for hypothesis in nbest]
     scores: list[float] = []
 
-    for start in range(0, len(owners), _ROWS):
-        rows = torch.tensor(owners[start : start + _ROWS], device=encoder_out.device)
-        tokens = [hypothesis.tokens for hypothesis in hypotheses[start : start + _ROWS]]
+    size = _scored_together(model, hypotheses, starts.size(1))
+    for start in range(0, len(owners), size):
+        rows = torch.tensor(owners[start : start + size], device=encoder_out.device)
+        tokens = [hypothesis.tokens for hypothesis in hypotheses[start : start + size]]
         memory = encoder_out[rows], lengths[rows]
         scores += _decoder_scores(model, tokens, memory, reverse_weight, starts[rows]).tolist()
 
@@ -60,6 +61,13 @@ def attention_rescoring(
     return [
         sorted(nbest, key=lambda hypothesis: hypothesis.score, reverse=True) for nbest in rescored
     ]
+
+
+def _scored_together(model: RescoringModel, hypotheses: list[Hypothesis], prompt: int) -> int:
+    """Return how many hypotheses, after a prompt of that many tokens, are scored together."""
+    longest = max((len(hypothesis.tokens) for hypothesis in hypotheses), default=0)
+    most_rows = SCORES_TOGETHER // ((prompt + longest) * model.vocab_size)
+    return min(max(most_rows, 1), _MOST_ROWS)
 
 
 def _starts(

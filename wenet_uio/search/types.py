@@ -13,6 +13,9 @@ DTYPES = ("fp32", "bf16", "fp16", "auto")
 """Arithmetic of a model that decodes."""
 MOST_PENALTY = 1000.0
 """Largest size of the penalty of the blank: far beyond the difference of two logits."""
+SCORES_TOGETHER = 2**28
+"""Scores (sequences, positions, labels) that are computed together, unless one sequence has more:
+1 GB in float32."""
 
 
 class TimeSpan(NamedTuple):

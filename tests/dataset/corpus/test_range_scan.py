@@ -32,7 +32,7 @@ from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
 from wenet_uio.dataset.storage import objects, ranged_object
 from wenet_uio.dataset.storage.transfer import version_of
 from wenet_uio.dataset.storage.versions import ChangedError, NoRangesError, StorageError
-from wenet_uio.messages import warn_once
+from wenet_uio.messages import said_once
 
 LONG = 400_000
 """Bytes of an audio member that is not read through."""
@@ -43,7 +43,7 @@ def storage(tmp_path, monkeypatch):
     monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("WENET_UIO_DEADLINE", "60")
     monkeypatch.setattr(ranged_object, "_without_ranges", set())
-    warn_once.cache_clear()
+    said_once.clear()
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from wenet_uio.dataset.corpus.index import ListIndex
 from wenet_uio.dataset.corpus.indexing import build_index
 from wenet_uio.dataset.storage import objects, ranged_object
 from wenet_uio.executor import Executor
-from wenet_uio.messages import warn_once
+from wenet_uio.messages import said_once
 
 LONG = wav(20.0, rate=8000)
 """A recording of more than NEAR bytes."""
@@ -33,7 +33,7 @@ def storage(tmp_path, monkeypatch):
     monkeypatch.setenv("WENET_UIO_DEADLINE", "60")
     monkeypatch.setattr(ranged_object, "_without_ranges", set())
     remote_audio._info_of_version.cache_clear()
-    warn_once.cache_clear()
+    said_once.clear()
 
 
 @pytest.fixture

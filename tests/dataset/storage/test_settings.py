@@ -8,7 +8,7 @@ import wenet_uio
 from tests.support.storage.servers import serving
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.storage import settings
-from wenet_uio.messages import warn_once
+from wenet_uio.messages import said_once
 from wenet_uio.prepare.list_making import make_shard_list
 
 
@@ -119,7 +119,7 @@ def test_a_deadline_that_is_no_time_is_refused_with_the_variable(monkeypatch, te
 
 @pytest.mark.parametrize("text", ["1e19", "1e300h", "100000001"])
 def test_a_deadline_beyond_years_is_capped_and_that_is_said(monkeypatch, caplog, text):
-    warn_once.cache_clear()
+    said_once.clear()
     monkeypatch.setenv("WENET_UIO_DEADLINE", text)
     assert settings.deadline() == settings.deadline() == 1e8
     told = f"WENET_UIO_DEADLINE is '{text}', more than 1e+08 s; 1e+08 s (three years) are taken"

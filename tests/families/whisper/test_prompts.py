@@ -15,7 +15,7 @@ from wenet_uio.config import load_config
 from wenet_uio.families.whisper.model import Whisper
 from wenet_uio.families.whisper.prompts import detect_languages
 from wenet_uio.families.whisper.prompts import prompts as prompts_of
-from wenet_uio.messages import warn_once
+from wenet_uio.messages import said_once
 from wenet_uio.models import build_model
 from wenet_uio.search import MODES, DecodeOptions, decode
 
@@ -68,7 +68,7 @@ def test_utterances_that_are_searched_in_groups_keep_their_languages(
     feats, modes = batch(60, 44, 31), ["attention", "ctc_greedy_search"]
     options = DecodeOptions(beam_size=3, language=("zh", None, "en"))
     whole = decode(model, *feats, modes, options)
-    monkeypatch.setattr(sys.modules[decode.__module__], "MOST_SCORES", 1)
+    monkeypatch.setattr(sys.modules[decode.__module__], "SCORES_TOGETHER", 1)
     grouped = decode(model, *feats, modes, options)
     for mode in modes:
         assert [(nbest[0].language, nbest[0].tokens) for nbest in grouped[mode]] == [
@@ -206,7 +206,7 @@ def test_an_english_model_needs_no_language() -> None:
 def test_a_guessed_language_is_said_once_and_a_bad_one_names_its_utterance(
     model: Whisper, caplog: pytest.LogCaptureFixture
 ) -> None:
-    warn_once.cache_clear()
+    said_once.clear()
     model.prompts(["", "x"], [{}, {"lang": "en"}])
     assert not caplog.messages
     for _ in range(2):

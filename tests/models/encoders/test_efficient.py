@@ -12,7 +12,7 @@ import torch
 from tests.models.test_golden2 import Golden, assert_close, assert_hypotheses, assert_losses
 from wenet_uio.config import ConfigError, parse_config, save_config
 from wenet_uio.config.yaml_file import read_yaml
-from wenet_uio.messages import warn_once
+from wenet_uio.messages import said_once
 from wenet_uio.models.chunks import ChunkEncoder, encode_chunk_by_chunk, fitting_chunk
 from wenet_uio.search.timing import FrameClock
 
@@ -112,7 +112,7 @@ def test_other_chunks_give_one_warning_and_chunks_without_a_whole_frame_an_error
     make_encoder_model, caplog
 ):
     model = make_encoder_model(KIND, CAUSAL)
-    warn_once.cache_clear()
+    said_once.clear()
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             model.encode(torch.randn(1, 90, 40), torch.tensor([90]), 8, -1, simulate_streaming=True)
