@@ -196,6 +196,44 @@ def test_a_new_ctc_layer_learns_the_units_of_the_texts_alone_also_when_the_run_r
         assert torch.equal(moved, used), name
 
 
+def test_a_run_from_a_ctc_layer_of_some_units_learns_those_of_its_own_texts(home: Path) -> None:
+    source = write_openai(home / "sources/whisper.pt")
+    write_full_vocabulary(home / "sources/multilingual.tiktoken")
+    lines = [json.loads(line) for line in (home / "train.list").read_text().splitlines()]
+    texts = {line["key"]: line["txt"] for line in lines}
+    (home / "text").write_text("".join(f"{key} {text}\n" for key, text in texts.items()))
+    (home / "first").write_text("a a\n")
+    of_ctc = ("--override_config", "model_conf.ctc_weight=0.3", "max_epoch=1")
+    status, stderr = train(
+        home, "first_run", "--from", str(source), *of_ctc, "ctc_texts=first", "ctc_detach_steps=0"
+    )
+    assert status == 0, stderr
+    assert "training has utterances without a CTC loss: a unit of their text" in stderr
+    assert re.search(r"validation: \d+ utterances without a CTC loss", stderr), stderr
+
+    status, stderr = train(home, "no_texts", "--from", "first_run", *of_ctc)
+    assert status == 1
+    assert re.search(r"error: the CTC of this model learned 1 of \d+ units \(ctc_texts\)", stderr)
+    assert not (home / "no_texts/init.pt").exists()
+    status, stderr = train(
+        home,
+        "no_ctc",
+        "--from",
+        "first_run",
+        "--override_config",
+        "model_conf.ctc_weight=0",
+        "max_epoch=1",
+    )
+    assert status == 0, stderr
+
+    status, stderr = train(home, "second_run", "--from", "first_run", *of_ctc, "ctc_texts=text")
+    assert status == 0, stderr
+    assert "2 of them are new to the CTC of the model, which used 1" in stderr
+    assert "without a CTC loss" not in stderr
+    losses = yaml.safe_load((home / "second_run/init.yaml").read_text())["loss_dict"]
+    assert 0 < losses["loss_ctc"] < 1000
+
+
 @pytest.mark.parametrize("kind", ["ours", "whisper"])
 def test_decoding_shows_the_error_rates_before_and_after(home: Path, kind: str) -> None:
     """The model before is decoded as it was, whatever the fine-tuning changes in its features."""

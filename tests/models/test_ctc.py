@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from wenet_uio.models.ctc import CTC, UsedUnits
+from wenet_uio.models.ctc import CTC
 
 UNITS, DIM, BLANK = 40, 6, 3
 USED = (1, 7, 8, 30)
@@ -85,7 +85,7 @@ def test_a_layer_that_is_moved_knows_its_units_on_the_new_device() -> None:
     expected = loss(ctc, frames)
     used = ctc._used_units()
     assert used is not None
-    ctc._used = UsedUnits(used.units.to("meta"), used.places.to("meta"), used.blank)
+    ctc._used = used._replace(units=used.units.to("meta"), places=used.places.to("meta"))
     torch.testing.assert_close(loss(ctc, frames), expected)
 
 
@@ -100,3 +100,38 @@ def test_a_resumed_layer_uses_the_units_of_the_state_that_it_loads() -> None:
     used = ctc._used_units()
     assert used is not None
     assert used.units.tolist() == sorted({BLANK, *USED})
+
+
+def test_utterances_without_a_loss_are_told_after_the_first_loss() -> None:
+    ctc = restricted()
+    target = torch.cat((TARGETS, torch.full((1, 4), -1)))
+    target[3, :2] = torch.tensor([1, 20])
+    lengths = torch.cat((TARGET_LENGTHS, torch.tensor([2])))
+    assert ctc.without_loss(target, lengths).tolist() == [False] * 4  # not known yet
+    loss(ctc, torch.randn(3, 12, DIM))
+    assert ctc.without_loss(target, lengths).tolist() == [False, False, False, True]
+    target[0, 0], lengths[0] = 20, 0
+    assert ctc.without_loss(target, lengths).tolist() == [False, False, False, True]
+
+    every = CTC(UNITS, DIM, BLANK)
+    loss(every, torch.randn(3, 12, DIM))
+    assert not every.without_loss(target, lengths).any()
+
+
+def test_a_layer_that_used_other_units_learns_the_new_ones() -> None:
+    ctc = restricted()
+    assert ctc.used_units == len(USED)
+    assert ctc.use_only(USED) == 0
+    assert ctc.use_only((1, 20, 21)) == 2
+    assert ctc.used_units == 3
+    biases, before = ctc.ctc_lo.bias.detach(), restricted().ctc_lo.bias.detach()
+    assert torch.equal(biases[[1, BLANK]], before[[1, BLANK]])
+    lowest = float(before[[*USED, BLANK]].min())
+    assert biases[[20, 21]].tolist() == [lowest, lowest]
+
+    frames = torch.randn(1, 12, DIM)
+    value = ctc(frames, LENGTHS[:1], torch.tensor([[20, 21, 1]]), torch.tensor([3]))
+    value.backward()
+    assert 0 < value < 1000
+    assert ctc.ctc_lo.bias.grad is not None
+    assert (ctc.ctc_lo.bias.grad != 0).nonzero()[:, 0].tolist() == sorted([BLANK, 1, 20, 21])

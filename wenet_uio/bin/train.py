@@ -69,7 +69,7 @@ from wenet_uio.train.seeding import seed_everything
 from wenet_uio.train.stop import StopRequest
 from wenet_uio.train.trackers import Trackers, check_trackers
 from wenet_uio.train.trainer import Trainer
-from wenet_uio.train.used_units import use_units_of
+from wenet_uio.train.used_units import refuse_unused_units, use_units_of
 from wenet_uio.train.watchdog import Watchdog
 from wenet_uio.uris import shown_values
 
@@ -328,10 +328,13 @@ def prepare_new_run(model: TrainableModel, config: Config, tokenizer: Tokenizer)
     """Mark the units that CTC learns, in place, and log what the family says about its training.
 
     Raises:
-        OSError, ValueError: the texts of `ctc_texts` cannot be read or used.
+        OSError, ValueError: the texts of `ctc_texts` cannot be read or used, or are missing for the
+            CTC of a model that learned from such texts.
     """
     if config.ctc_texts:
         use_units_of(config.ctc_texts, model.ctc, tokenizer)
+    elif config.model_conf.ctc_weight > 0:
+        refuse_unused_units(model.ctc)
     for note in config.family.training_notes:
         log.info(note)
 

@@ -26,6 +26,8 @@ class UsedUnits(NamedTuple):
     """(V,) the place of each id in `units`, -1 of an unused one."""
     blank: int
     """The place of blank."""
+    unused: torch.Tensor
+    """(V,) bool on the host: the other ids."""
 
 
 class CTC(nn.Module):
@@ -50,15 +52,45 @@ class CTC(nn.Module):
         self.uses_all = True
         self._used: UsedUnits | None = None
 
-    def use_only(self, units: Collection[int]) -> None:
-        """Give all units but these and blank the probability 0."""
-        unused = torch.ones(self.ctc_lo.out_features, dtype=torch.bool)
-        unused[[self.blank, *units]] = False
+    def use_only(self, units: Collection[int]) -> int:
+        """Give all units but these and blank the probability 0.
+
+        Units that were not used before begin as improbable as the least probable one that was.
+
+        Returns:
+            The number of units that were not used before.
+        """
+        bias = self.ctc_lo.bias
+        used = torch.zeros(self.ctc_lo.out_features, dtype=torch.bool, device=bias.device)
+        used[[self.blank, *units]] = True
         with torch.no_grad():
-            self.ctc_lo.bias[unused.to(self.ctc_lo.bias.device)] = UNUSED
+            before = bias > UNUSED / 2
+            bias[used & ~before] = bias[before].min()
+            bias[~used] = UNUSED
 
         self.learn_used()
         self._used = None
+        return int((used & ~before).sum())
+
+    @property
+    def used_units(self) -> int:
+        """Number of units beside blank that are used, as the biases tell."""
+        return int((self.ctc_lo.bias > UNUSED / 2).sum()) - 1
+
+    def without_loss(self, target: torch.Tensor, target_lengths: torch.Tensor) -> torch.Tensor:
+        """Tell which utterances have no loss, because they have a unit that is not used.
+
+        Args:
+            target: (B, U) labels on the host; values beyond target_lengths are ignored.
+            target_lengths: (B,) on the host.
+
+        Returns:
+            (B,) bool; none before the first loss of the layer.
+        """
+        if self._used is None:
+            return torch.zeros(len(target), dtype=torch.bool)
+        labelled = length_mask(target_lengths, target.size(1))
+        return self._used.unused[target.masked_fill(~labelled, self.blank)].any(dim=1)
 
     def learn_used(self) -> None:
         """Compute losses over the used units alone, which the biases tell at the first loss."""
@@ -121,7 +153,9 @@ class CTC(nn.Module):
         if self._used is None or self._used.units.device != bias.device:
             is_used = bias > UNUSED / 2
             places = torch.where(is_used, is_used.cumsum(0) - 1, -1)
-            self._used = UsedUnits(is_used.nonzero()[:, 0], places, int(places[self.blank]))
+            self._used = UsedUnits(
+                is_used.nonzero()[:, 0], places, int(places[self.blank]), ~is_used.cpu()
+            )
 
         return self._used
 

@@ -18,6 +18,7 @@ from typing import Any
 from wenet_uio.config import Config
 from wenet_uio.dataset.ledger import reconciled
 from wenet_uio.dataset.types import Batch
+from wenet_uio.messages import warn_once
 from wenet_uio.run_files import FRAMES, INIT, TOO_LARGE
 from wenet_uio.train.baseline import BEFORE, Baseline, compared_loss, compared_name
 from wenet_uio.train.checkpoint import RunFolder, changed_lists, changes_since
@@ -33,6 +34,7 @@ from wenet_uio.train.report import Reporter
 from wenet_uio.train.run_report import write_run_report
 from wenet_uio.train.running_average import RunningAverage
 from wenet_uio.train.stop import StopRequest
+from wenet_uio.train.used_units import NO_CTC_LOSS, without_ctc_loss
 from wenet_uio.train.validation import validate
 from wenet_uio.train.watchdog import Watchdog
 from wenet_uio.uris import shown_values
@@ -321,6 +323,8 @@ class Trainer:
     def _launch(self, micro_batches: list[Batch], extra_sums: dict[str, float]) -> None:
         """Start the next step; `extra_sums` are numbers to sum over the ranks."""
         launched = self.engine.launch(micro_batches, self.progress.step + 1, extra_sums)
+        if without_ctc_loss(self.engine.model.ctc, micro_batches):
+            warn_once(f"training has {NO_CTC_LOSS}")
         self.launched.append((launched, micro_batches))
         self.progress.count(micro_batches)
 

@@ -16,6 +16,7 @@ from wenet_uio.train.freezing import train_mode
 from wenet_uio.train.memory import Failure, TooLarge
 from wenet_uio.train.metrics import OF_TRAINING, count, loss_sums
 from wenet_uio.train.micro_batches import SizedBatches, emptied, on_device, steps, timed
+from wenet_uio.train.used_units import NO_CTC_LOSS, without_ctc_loss
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ def validate(
     losses = torch.zeros(len(names), dtype=torch.float64, device=world.device)
     too_large: list[TooLarge] = []
     left_out: Counter[str] = Counter()
+    without_ctc: Counter[str] = Counter()
 
     for whole_batches, wait in timed(steps(batches, 1)):
         micro_batches = [
@@ -66,8 +68,9 @@ def validate(
         for batch in micro_batches:
             if len(batch) or engine.in_step:
                 losses += _losses(engine, batch, names, next_step, too_large)
+        without_ctc[NO_CTC_LOSS] += without_ctc_loss(engine.model.ctc, whole_batches)
 
-    _log_left_out(world, left_out)
+    _log_left_out(world, left_out, without_ctc)
     train_mode(engine.model)
     engine.size_limit.too_large.update(*world.gather(too_large))
     sums["elapsed"] = time.perf_counter() - began
@@ -103,9 +106,16 @@ def _left_out(batches: Sequence[Batch]) -> Counter[str]:
     return Counter(sample.reason for batch in batches for sample in batch.skipped)
 
 
-def _log_left_out(world: World, left_out: Counter[str]) -> None:
-    """Log on rank 0 how many utterances all ranks left out, by reason."""
-    (left_out,) = world.add_up(left_out)
-    if left_out and world.rank == 0:
+def _log_left_out(world: World, left_out: Counter[str], without_ctc: Counter[str]) -> None:
+    """Log on rank 0 how many utterances all ranks left out, by reason, and how many have no CTC
+    loss.
+    """
+    left_out, without_ctc = world.add_up(left_out, without_ctc)
+    if world.rank != 0:
+        return
+    if left_out:
         reasons = ", ".join(f"{number} {reason}" for reason, number in sorted(left_out.items()))
         log.info("validation left out: %s", reasons)
+    for reason, number in without_ctc.items():
+        if number:
+            log.info("validation: %d %s", number, reason)
