@@ -226,6 +226,38 @@ def test_a_layer_that_is_new_in_each_run_is_named(two_runs, tmp_path):
     assert "in 1 of 3, such as ctc" in done.stderr
 
 
+def test_low_rank_weights_of_several_runs_are_merged_before_their_mean(two_runs, tmp_path):
+    torch.manual_seed(0)
+    merged = []
+    for run in two_runs:
+        for name in ("init", "epoch_0", "epoch_1"):
+            low, high = torch.randn(2, 4), torch.randn(3, 2)
+            weights = {"w.weight": torch.full((3, 4), 1.0), "w.lora_A": low, "w.lora_B": high}
+            torch.save(weights, run / f"{name}.pt")
+        merged.append(1.0 + 8 / 2 * high @ low)
+        (run / "train.yaml").write_text(
+            "{output_dim: 9, input_dim: 4, use_lora: true, lora_conf: {lora_rank: 2, lora_alpha: 8}}"
+        )
+
+    options = ["--src_path", *two_runs, "--num", 1, "--dst_model", tmp_path / "mean.pt"]
+    for more in ([], ["--only_lora"]):
+        done = average(*options, *more)
+        assert done.returncode == 1
+        assert f"{two_runs[0]}: low-rank weights (LoRA) of several runs have no mean" in done.stderr
+
+    done = average(*options, "--merge_lora")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    mean = torch.load(tmp_path / "mean.pt", weights_only=True)
+    assert list(mean) == ["w.weight"]
+    torch.testing.assert_close(mean["w.weight"], (merged[0] + merged[1]) / 2)
+
+    config = two_runs[1] / "train.yaml"
+    config.write_text(config.read_text().replace("alpha: 8", "alpha: 4"))
+    done = average(*options, "--merge_lora")
+    assert f"error: {two_runs[1]}: lora_conf is not that of {two_runs[0]}" in done.stderr
+
+
 def test_of_several_runs_a_warning_names_the_one_with_fewer_epochs(two_runs, tmp_path):
     (two_runs[1] / "epoch_0.pt").unlink()
     done = average("--src_path", *two_runs, "--dst_model", tmp_path / "mean.pt", "--num", 2)

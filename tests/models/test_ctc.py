@@ -120,10 +120,10 @@ def test_utterances_without_a_loss_are_told_after_the_first_loss() -> None:
 
 def test_a_layer_that_used_other_units_learns_the_new_ones() -> None:
     ctc = restricted()
-    assert ctc.used_units == len(USED)
+    assert ctc.count_used() == len(USED)
     assert ctc.use_only(USED) == 0
     assert ctc.use_only((1, 20, 21)) == 2
-    assert ctc.used_units == 3
+    assert ctc.count_used() == 3
     biases, before = ctc.ctc_lo.bias.detach(), restricted().ctc_lo.bias.detach()
     assert torch.equal(biases[[1, BLANK]], before[[1, BLANK]])
     lowest = float(before[[*USED, BLANK]].min())

@@ -17,6 +17,7 @@ from wenet_uio.cli import add_json, command_parser, print_json, run
 from wenet_uio.config import load_config
 from wenet_uio.config.command_line import change_nothing
 from wenet_uio.config.train import LoraConf
+from wenet_uio.models.lora import merge_lora
 from wenet_uio.run_files import TRAIN_CONFIG
 from wenet_uio.train.averaging import (
     EPOCHS,
@@ -131,12 +132,10 @@ def _take_running(arguments: argparse.Namespace) -> None:
     (folder,) = arguments.src_path
     last = newest_running(folder, arguments.min_epoch, arguments.max_epoch)
     num = arguments.num or usual_range(folder, last)
-    save_average(
-        running_weights(folder, last, num),
-        arguments.dst_model,
-        _lora(arguments),
-        only_lora=arguments.only_lora,
-    )
+    weights, lora = running_weights(folder, last, num), _lora(arguments)
+    if lora is not None:
+        weights = merge_lora(weights, lora)
+    save_average(weights, arguments.dst_model, only_lora=arguments.only_lora)
     if arguments.json:
         print_json({"model": arguments.dst_model, "running_average_of": last, "last_epochs": num})
         return
@@ -149,7 +148,7 @@ def _average_epochs(arguments: argparse.Namespace) -> None:
     """Write the mean of the weights of several epochs."""
     folders = arguments.src_path
     if len(folders) > 1:
-        check_common_start(folders)
+        check_common_start(folders, merges_lora=arguments.merge_lora)
 
     epochs = [epoch for folder in folders for epoch in _epochs_of(folder, arguments)]
     if arguments.with_start:
@@ -205,10 +204,23 @@ def _epochs_of(folder: str, arguments: argparse.Namespace) -> list[Epoch]:
 
 
 def _lora(arguments: argparse.Namespace) -> LoraConf | None:
-    """Return the low-rank weights to merge, if --merge_lora asks for it."""
+    """Return the config of the low-rank weights to merge, if --merge_lora asks for it.
+
+    Raises:
+        ValueError: that of another run is another one.
+    """
     if not arguments.merge_lora:
         return None
-    return load_config(Path(arguments.src_path[0], TRAIN_CONFIG), of_model=True).lora_conf
+
+    first, *others = (
+        load_config(Path(folder, TRAIN_CONFIG), of_model=True).lora_conf
+        for folder in arguments.src_path
+    )
+    for folder, other in zip(arguments.src_path[1:], others, strict=True):
+        if other != first:
+            raise ValueError(f"{folder}: lora_conf is not that of {arguments.src_path[0]}")
+
+    return first
 
 
 if __name__ == "__main__":

@@ -72,9 +72,8 @@ class CTC(nn.Module):
         self._used = None
         return int((used & ~before).sum())
 
-    @property
-    def used_units(self) -> int:
-        """Number of units beside blank that are used, as the biases tell."""
+    def count_used(self) -> int:
+        """Return the number of units beside blank that are used, as the biases tell."""
         return int((self.ctc_lo.bias > UNUSED / 2).sum()) - 1
 
     def without_loss(self, target: torch.Tensor, target_lengths: torch.Tensor) -> torch.Tensor:

@@ -102,14 +102,18 @@ def with_start(epochs: Sequence[Epoch], folder: str | Path) -> list[Epoch]:
     return [*epochs, *start]
 
 
-def check_common_start(folders: Sequence[str | Path]) -> None:
+def check_common_start(folders: Sequence[str | Path], *, merges_lora: bool = False) -> None:
     """Check that runs started from one trained model: the mean of unlike models is no model.
 
     Layers that are new in each run, such as that of CTC, may differ; a warning names them.
 
+    Args:
+        merges_lora: low-rank weights are merged before the mean is taken.
+
     Raises:
         OSError, ValueError: a run is named twice or did not start from a trained model, or the
-            weights of a start cannot be read.
+            weights of a start cannot be read; or low-rank weights are not merged, whose product is
+            another one after a mean of each factor.
     """
     runs = [Path(folder) for folder in folders]
     places = [run.resolve() for run in runs]
@@ -123,6 +127,14 @@ def check_common_start(folders: Sequence[str | Path]) -> None:
             )
 
     first = read_weights(_start_of(runs[0]).weights)
+    if any(map(is_lora, first)):
+        if not merges_lora:
+            raise ValueError(
+                f"{runs[0]}: low-rank weights (LoRA) of several runs have no mean; --merge_lora "
+                "merges those of each run before"
+            )
+        first = {name: value for name, value in first.items() if not is_lora(name)}
+
     for run in runs[1:]:
         _compare_start(run, runs[0], first)
 
@@ -225,21 +237,24 @@ def _validation_loss(weights: Path) -> float:
         ) from None
 
 
-def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
+def average_weights(paths: Sequence[Path], lora: LoraConf | None = None) -> dict[str, torch.Tensor]:
     """Return the mean of state dicts, in the types of the first.
 
     Integer buffers are copied from the first. Sums are float64. Weights that are one tensor in the
     first, such as a decoder's embedding that is its output layer, stay one tensor, also in a file.
 
+    Args:
+        lora: merge the low-rank weights of each before.
+
     Raises:
-        OSError, ValueError: a file cannot be read, is not a state dict, or is of another model than
-            the first.
+        OSError, ValueError: a file cannot be read, is not a state dict, is of another model than
+            the first, or has no low-rank weights to merge.
     """
-    first = read_weights(paths[0])
+    first = _merged(read_weights(paths[0]), lora)
     shapes = {name: value.shape for name, value in first.items()}
     sums = {name: value.double() for name, value in first.items() if value.is_floating_point()}
     for path in paths[1:]:
-        weights = read_weights(path)
+        weights = _merged(read_weights(path), lora)
         if {name: value.shape for name, value in weights.items()} != shapes:
             raise ValueError(
                 f"{path}: not of the same model as {paths[0]}; names or shapes of the weights "
@@ -251,6 +266,11 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
 
     means = {name: (total / len(paths)).to(first[name].dtype) for name, total in sums.items()}
     return _tied({**first, **means}, first)
+
+
+def _merged(weights: dict[str, torch.Tensor], lora: LoraConf | None) -> dict[str, torch.Tensor]:
+    """Return weights with low-rank weights merged, if `lora` is their config."""
+    return weights if lora is None else merge_lora(weights, lora)
 
 
 def _tied(
@@ -374,24 +394,18 @@ def average_checkpoints(
     only_lora: bool = False,
 ) -> None:
     """Write the mean of the weights of the epochs; see `average_weights` and `save_average`."""
-    weights = average_weights([epoch.weights for epoch in epochs])
-    save_average(weights, destination, lora, only_lora=only_lora)
+    weights = average_weights([epoch.weights for epoch in epochs], lora)
+    save_average(weights, destination, only_lora=only_lora)
 
 
 def save_average(
-    weights: dict[str, torch.Tensor],
-    destination: str | Path,
-    lora: LoraConf | None = None,
-    *,
-    only_lora: bool = False,
+    weights: dict[str, torch.Tensor], destination: str | Path, *, only_lora: bool = False
 ) -> None:
-    """Write weights; with `lora`, low-rank weights are merged; with `only_lora` they are written alone.
+    """Write weights; with `only_lora`, low-rank weights alone.
 
     Raises:
         ValueError: there are no low-rank weights.
     """
-    if lora is not None:
-        weights = merge_lora(weights, lora)
     if only_lora:
         weights = {name: value for name, value in weights.items() if is_lora(name)}
         if not weights:

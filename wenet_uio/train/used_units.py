@@ -27,7 +27,7 @@ def use_units_of(texts: str, ctc: CTC, tokenizer: Tokenizer) -> None:
     if not units:
         raise ValueError(f"ctc_texts {texts}: no texts in it")
 
-    size, before = ctc.ctc_lo.out_features, ctc.used_units
+    size, before = ctc.ctc_lo.out_features, ctc.count_used()
     new = ctc.use_only(units)
     log.info("CTC learns %d of %d units, those of %s", len(units), size, texts)
     if new:
@@ -50,7 +50,7 @@ def without_ctc_loss(ctc: CTC, batches: Sequence[Batch]) -> int:
 
 def refuse_unused_units(ctc: CTC) -> None:
     """Raise a ValueError if a CTC layer, whose losses are to be over all units, uses some alone."""
-    size, used = ctc.ctc_lo.out_features, ctc.used_units
+    size, used = ctc.ctc_lo.out_features, ctc.count_used()
     if used < size - 1:  # blank
         raise ValueError(
             f"the CTC of this model learned {used} of {size} units (ctc_texts); the probability of "
