@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Exports the averaged model of an experiment: DIR/final.zip and DIR/final_quant.zip (int8) for WeNet's C++ runtime, and
 # with --onnx true DIR/onnx for its ONNX runtime and for sherpa-onnx. Each model is checked on test data before it is
-# written.
+# written. A model that WeNet's runtime does not run, such as a Whisper, has no final.zip.
 #
 #   export.sh --dir exp/conformer
 #   export.sh --dir exp/u2++ --onnx true --chunk_size 16 --num_left_chunks 4
@@ -23,7 +23,7 @@ if [[ $trust_code == true ]]; then trust=(--trust_code); fi
 require "data/$check_part/data.list" "$dir/avg.pt"
 python -m wenet_uio.bin.export_jit --config "$dir/train.yaml" --checkpoint "$dir/avg.pt" \
   --output_file "$dir/final.zip" --output_quant_file "$dir/final_quant.zip" \
-  --check_data "data/$check_part/data.list" --data_type "$data_type" "${trust[@]}"
+  --check_data "data/$check_part/data.list" --data_type "$data_type" --if_possible "${trust[@]}"
 
 if [[ $onnx == true ]]; then
   need_extra onnx

@@ -23,8 +23,9 @@ from wenet_uio.export.command import (
 )
 from wenet_uio.export.exported import ExportedModel
 from wenet_uio.export.onnx_graphs import check_chunks
-from wenet_uio.export.torchscript import from_torchscript, to_torchscript
+from wenet_uio.export.torchscript import check_encoder, from_torchscript, to_torchscript
 from wenet_uio.files import written_aside
+from wenet_uio.messages import note
 from wenet_uio.search.types import DecodeOptions
 
 
@@ -36,6 +37,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--output_quant_file", help="output file of an int8 model, such as final_quant.zip"
     )
+    parser.add_argument(
+        "--if_possible",
+        action="store_true",
+        help="for scripts: a model that WeNet's runtime does not run is a note, and no error",
+    )
 
     return parser.parse_args()
 
@@ -44,7 +50,15 @@ def main() -> None:
     """Export, check and write the models."""
     arguments = parse_arguments()
     trained = load_trained(arguments)
-    check_exportable(trained.model)
+    try:
+        check_exportable(trained.model)
+        check_encoder(trained.hybrid.encoder)
+    except ValueError as error:
+        if not arguments.if_possible:
+            raise
+        note(f"no {arguments.output_file}: {error}")
+        return
+
     ways = {"": DecodeOptions()}
     chunks, _ = streaming_chunks(trained.hybrid, None, LEFT_CHUNKS, check_chunks)
     if chunks is not None:

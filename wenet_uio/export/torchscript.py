@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.inter_ctc import NO_CHUNKS
 
 
@@ -83,21 +84,25 @@ class RuntimeModel(nn.Module):
         return self.decoder.score_hypotheses(hyps, hyps_lens, encoder_out, self.eos, reverse_weight)
 
 
-def to_torchscript(model: ASRModel, *, quantize: bool = False) -> bytes:
-    """Return the content of `final.zip`.
-
-    With `quantize`, linear layers have int8 weights, and activations are quantised at run time.
-
-    Raises:
-        ValueError: the encoder feeds predictions between its blocks.
-    """
-    inter = model.encoder.inter_ctc
+def check_encoder(encoder: Encoder) -> None:
+    """Raise a ValueError for an encoder that feeds predictions between its blocks."""
+    inter = encoder.inter_ctc
     if inter is not None and inter.conditioning is not None:
         raise ValueError(
             f"{NO_CHUNKS}, or export whole utterances to ONNX: the runtime encodes chunks with "
             "caches"
         )
 
+
+def to_torchscript(model: ASRModel, *, quantize: bool = False) -> bytes:
+    """Return the content of `final.zip`.
+
+    With `quantize`, linear layers have int8 weights, and activations are quantised at run time.
+
+    Raises:
+        ValueError: see `check_encoder`.
+    """
+    check_encoder(model.encoder)
     runtime: nn.Module = RuntimeModel(model).eval()
     with warnings.catch_warnings():
         # torch recommends torch.export, but the runtime loads only TorchScript.

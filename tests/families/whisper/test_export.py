@@ -171,7 +171,7 @@ def test_an_export_has_the_table_of_positions_of_its_model_and_computes_those_af
         (
             export_jit,
             ("--output_file", "x/final.zip"),
-            "export it by export_onnx.py for sherpa-onnx",
+            r"export it by export_onnx.py \(in a recipe --onnx true\) for sherpa-onnx",
         ),
     ],
 )
@@ -180,4 +180,12 @@ def test_what_runtimes_cannot_do_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         export(monkeypatch, tool, *options)
+    assert not (home / "x").exists()
+
+
+def test_a_recipe_exports_what_the_runtimes_run(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    export(monkeypatch, export_jit, "--output_file", "x/final.zip", "--if_possible")
+    assert capsys.readouterr().err.startswith("no x/final.zip: WeNet's runtime starts the decoder")
     assert not (home / "x").exists()
