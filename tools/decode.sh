@@ -34,7 +34,7 @@ config=$dir/train.yaml
 trusted=()
 if [[ $trust_code == true ]]; then trusted=(--trust_code); fi
 defaults=$(decoding_defaults.py "${trusted[@]}" "$config")
-mapfile -t defaults <<<"$defaults" # the modes, and the options of the family
+mapfile -t defaults <<<"$defaults" # the modes, the options of the family, the modes with a language model
 if [[ $decode_modes == auto ]]; then decode_modes=${defaults[0]}; fi
 words "$decode_modes"
 modes=("${WORDS[@]}")
@@ -43,6 +43,12 @@ more=("${WORDS[@]}")
 more+=("${trusted[@]}")
 if [[ " ${defaults[1]-} " == *" language "* && $language =~ ^[a-z]+$ ]]; then more=(--language "$language" "${more[@]}"); fi
 if ((lm_order > 0)); then
+  scored=
+  for mode in "${modes[@]}"; do
+    if [[ " ${defaults[2]-} " == *" $mode "* ]]; then scored=$mode; fi
+  done
+  [[ -n $scored ]] ||
+    die "--lm_order $lm_order: no mode of '$decode_modes' uses a language model; this model has ${defaults[2]:-none that does}"
   require data/train/text
   need_extra lm
 fi

@@ -10,6 +10,8 @@ import yaml
 
 from tests.bin.test_train_from import digest
 from tests.examples.test_corpora import call, recipe
+from tests.support.models.small_whisper import write_openai
+from tests.support.models.whisper_layouts import write_full_vocabulary
 from tests.support.recipes import miniatures
 from tests.support.train.training_corpus import CONFIG
 from wenet_uio.config import load_config
@@ -89,3 +91,26 @@ def test_all_stages_of_a_recipe_start_from_a_model_and_compare_it_with_the_resul
         for folder in ("before", "."):
             arpa = (run / folder / "lm.arpa").read_text()
             assert max(re.findall(r"^ngram (\d)=", arpa, re.MULTILINE)) == order
+
+
+def test_all_stages_of_a_recipe_start_from_a_whisper_which_the_runtime_of_wenet_does_not_run(
+    recipe, tmp_path: Path
+) -> None:
+    home = recipe("yesno")
+    miniatures.yesno(tmp_path / "corpus")
+    source = write_openai(tmp_path / "models/whisper.pt")
+    write_full_vocabulary(tmp_path / "models/multilingual.tiktoken")
+    done = call(
+        *("bash", "run.sh", "--stage", "0", "--from", source, "--data", tmp_path / "corpus"),
+        *("--override", "max_epoch=1 observe_interval=0", "--average_num", "1", "--nj", "1"),
+        *("--language", "en", "--before", "false", "--onnx", "true"),
+        cwd=home,
+    )
+    assert done.returncode == 0, done.stderr
+    run = home / "exp/finetune_whisper"
+    assert (
+        f"no {run.relative_to(home)}/final.zip: WeNet's runtime starts the decoder" in done.stderr
+    )
+    assert (run / "attention/wer").is_file()
+    assert (run / "onnx/offline/tokens.txt").is_file()
+    assert not (run / "final.zip").exists()

@@ -281,6 +281,31 @@ def test_the_language_is_passed_on_to_models_that_are_told_one(
     assert decoded[decoded.index("--result_dir") + 2 : last] == passed
 
 
+@pytest.mark.parametrize(
+    ("modes", "config", "message"),
+    [
+        (
+            "auto",
+            "model_conf: {ctc_weight: 0}",
+            "of 'attention' uses a language model; this model has none",
+        ),
+        (
+            "ctc_greedy_search attention",
+            "model_conf: {ctc_weight: 0.3}",
+            "this model has attention_rescoring ctc_prefix_beam_search",
+        ),
+    ],
+)
+def test_a_language_model_that_no_mode_uses_is_refused_before_any_work(
+    arguments, tmp_path, modes, config, message
+):
+    (tmp_path / "it's a [1] folder" / "my * exp" / "train.yaml").write_text(f"{config}\n")
+    decode = ("decode.sh", "--dir", "my * exp", "--tests", "'my test'", "--lm_order", "3")
+    with pytest.raises(FileNotFoundError, match="arguments"):  # nothing was called
+        arguments(*decode, "--decode_modes", modes)
+    assert message in (tmp_path / "messages").read_text()
+
+
 def test_a_config_that_names_code_is_decoded_with_trust_only(arguments, tmp_path):
     (tmp_path / "it's a [1] folder" / "my * exp" / "train.yaml").write_text("model: no_such:TOY\n")
     decode = ("decode.sh", "--dir", "my * exp", "--tests", "'my test'", "--trust_code", "false")

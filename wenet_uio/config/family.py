@@ -143,17 +143,24 @@ class Family:
         return {mode.name: mode for mode in self.modes}
 
     def modes_of_recipes(self, conf: ModelKeys) -> list[str]:
-        """Return the recipe_modes that a model with this `model_conf` is trained for.
-
-        If a weight is no key of the section, every model of the family has that part.
-        """
-        weights = {"attention_weight": conf.decoder_weight}
-
-        def is_trained(mode: DecodeMode) -> bool:
-            return all(weights.get(name, getattr(conf, name, 1.0)) > 0 for name in mode.needs)
-
+        """Return the recipe_modes that a model with this `model_conf` is trained for."""
         names = self.recipe_modes or tuple(mode.name for mode in self.modes)
-        return [name for name in names if is_trained(self.modes_by_name[name])]
+        return [name for name in names if _is_trained(self.modes_by_name[name], conf)]
+
+    def scored_modes(self, conf: ModelKeys) -> list[str]:
+        """Return the modes with hot words and language models that a model with this `model_conf`
+        is trained for.
+        """
+        return [mode.name for mode in self.modes if mode.scored and _is_trained(mode, conf)]
+
+
+def _is_trained(mode: DecodeMode, conf: ModelKeys) -> bool:
+    """Tell whether a model with this `model_conf` is trained for a mode.
+
+    If a weight is no key of the section, every model of the family has that part.
+    """
+    weights = {"attention_weight": conf.decoder_weight}
+    return all(weights.get(name, getattr(conf, name, 1.0)) > 0 for name in mode.needs)
 
 
 TASKS = ("transcribe", "translate")

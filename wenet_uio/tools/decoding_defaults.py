@@ -1,9 +1,10 @@
-"""Print how a recipe decodes a model unless it is told otherwise, in two lines.
+"""Print how a recipe decodes a model unless it is told otherwise, in three lines.
 
     %(prog)s exp/conformer/train.yaml
 
 The first line has the decode modes that the model is trained for, the second line those of the
-options language, task, timestamps and itn that its family knows.
+options language, task, timestamps and itn that its family knows, the third line the modes of the
+model that use a language model.
 """
 
 from __future__ import annotations
@@ -29,3 +30,4 @@ def main() -> None:
     config = load_config(options.config, of_model=True, trust_code=options.trust_code)
     print(*config.family.modes_of_recipes(config.model_conf))
     print(*config.family.options)
+    print(*config.family.scored_modes(config.model_conf))

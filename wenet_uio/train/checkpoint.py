@@ -319,17 +319,22 @@ def changed_lists(
 ) -> list[str]:
     """List the data lists whose records are not those of a state, as lines.
 
-    A list that was moved or packed in another way is no change.
+    A list that was moved is no change. The plan of an epoch depends on the order of the utterances
+    and on where its shards begin, so the same utterances that are packed in another way are one.
     """
     changes: list[str] = []
     for name, record in now.items():
         former = before[name]
         if former["digest"] != record["digest"]:
             former_size, size = _size_in_words(former), _size_in_words(record)
-            change = "other utterances" if former_size == size else f"{former_size} -> {size}"
+            unlike = "other utterances, another order or other shards"
+            change = unlike if former_size == size else f"{former_size} -> {size}"
             changes.append(f"{name} {record['list']}: {change}")
         elif former["contents"] != record["contents"] and former["list"] == record["list"]:
-            changes.append(f"{name} {record['list']}: texts, or other contents, of equal length")
+            changes.append(
+                f"{name} {record['list']}: texts, or other contents, of equal length, or another "
+                "type of list"
+            )
 
     return changes
 
