@@ -116,6 +116,21 @@ def check_common_start(folders: Sequence[str | Path], *, merges_lora: bool = Fal
             another one after a mean of each factor.
     """
     runs = [Path(folder) for folder in folders]
+    _check_runs(runs)
+    first = read_weights(_start_of(runs[0]).weights)
+    of_source = {name: value for name, value in first.items() if not is_lora(name)}
+    if len(of_source) < len(first) and not merges_lora:
+        raise ValueError(
+            f"{runs[0]}: low-rank weights (LoRA) of several runs have no mean; --merge_lora merges "
+            "those of each run before"
+        )
+
+    for run in runs[1:]:
+        _compare_start(run, runs[0], of_source)
+
+
+def _check_runs(runs: Sequence[Path]) -> None:
+    """Raise a ValueError for a run that is named twice or did not start from a trained model."""
     places = [run.resolve() for run in runs]
     for run, place in zip(runs, places, strict=True):
         if places.count(place) > 1:
@@ -125,18 +140,6 @@ def check_common_start(folders: Sequence[str | Path], *, merges_lora: bool = Fal
                 f"{run}: this run did not start from a trained model; only runs that started from "
                 "the same one have a mean"
             )
-
-    first = read_weights(_start_of(runs[0]).weights)
-    if any(map(is_lora, first)):
-        if not merges_lora:
-            raise ValueError(
-                f"{runs[0]}: low-rank weights (LoRA) of several runs have no mean; --merge_lora "
-                "merges those of each run before"
-            )
-        first = {name: value for name, value in first.items() if not is_lora(name)}
-
-    for run in runs[1:]:
-        _compare_start(run, runs[0], first)
 
 
 def _compare_start(run: Path, other: Path, start_of_other: Mapping[str, torch.Tensor]) -> None:

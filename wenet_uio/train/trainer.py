@@ -323,7 +323,7 @@ class Trainer:
     def _launch(self, micro_batches: list[Batch], extra_sums: dict[str, float]) -> None:
         """Start the next step; `extra_sums` are numbers to sum over the ranks."""
         launched = self.engine.launch(micro_batches, self.progress.step + 1, extra_sums)
-        if without_ctc_loss(self.engine.model.ctc, micro_batches):
+        if without_ctc_loss(self.engine, micro_batches):
             warn_once(f"training has {NO_CTC_LOSS}")
         self.launched.append((launched, micro_batches))
         self.progress.count(micro_batches)

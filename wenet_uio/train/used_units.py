@@ -9,6 +9,7 @@ from wenet_uio.dataset.types import Batch
 from wenet_uio.models.ctc import CTC
 from wenet_uio.text.labels import Tokenizer
 from wenet_uio.text.table import read_table
+from wenet_uio.train.engine import Engine
 
 NO_CTC_LOSS = "utterances without a CTC loss: a unit of their text is not in ctc_texts"
 """Says what utterances lack that `without_ctc_loss` finds."""
@@ -39,10 +40,12 @@ def use_units_of(texts: str, ctc: CTC, tokenizer: Tokenizer) -> None:
         )
 
 
-def without_ctc_loss(ctc: CTC, batches: Sequence[Batch]) -> int:
+def without_ctc_loss(engine: Engine, batches: Sequence[Batch]) -> int:
     """Count the utterances with a unit that CTC does not use, after their losses."""
+    if not engine.config.ctc_texts:
+        return 0
     return sum(
-        int(ctc.without_loss(batch.target, batch.target_lengths).sum())
+        int(engine.model.ctc.without_loss(batch.target, batch.target_lengths).sum())
         for batch in batches
         if not batch.text_only
     )

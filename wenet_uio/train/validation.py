@@ -68,7 +68,7 @@ def validate(
         for batch in micro_batches:
             if len(batch) or engine.in_step:
                 losses += _losses(engine, batch, names, next_step, too_large)
-        without_ctc[NO_CTC_LOSS] += without_ctc_loss(engine.model.ctc, whole_batches)
+        without_ctc[NO_CTC_LOSS] += without_ctc_loss(engine, whole_batches)
 
     _log_left_out(world, left_out, without_ctc)
     train_mode(engine.model)
