@@ -63,7 +63,9 @@ class StoredFrames:
         total = self.num_found + self.num_computed
         if self._store.rank == 0 and total:
             log.info(
-                "store_frames: frames of %d of %d utterances were stored", self.num_found, total
+                "store_frames: frames of %d of %d utterances, with those of validation, were stored",
+                self.num_found,
+                total,
             )
         self.num_found = self.num_computed = 0
 
