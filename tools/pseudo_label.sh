@@ -31,7 +31,7 @@ max_cer=                  # largest CER in % between both models; default with -
 min_seconds=              # length of the shortest utterance
 max_seconds=              # length of the longest utterance
 min_rate=                 # fewest characters per second
-max_rate=                 # most characters per second
+max_rate=40               # most characters per second; nobody speaks so fast
 max_repeats=4             # how often a part of a text may stand in a row: decoders with attention may repeat themselves
 text=none                 # text normalisation of the labels, as --text of examples/custom: none, clean, english, german, …
 digits=keep               # texts with digits: keep, leave_out; words: English numbers with one reading become words, and
@@ -57,7 +57,11 @@ parse_options "$@"
 if [[ -n $second ]]; then max_cer=${max_cer:-10}; fi
 if [[ $labelled == none ]]; then labelled=; fi
 [[ -n $labelled || -z $share ]] || die "--share $share needs --labelled: transcribed speech"
+[[ ! -d $unlabelled ]] || die "--unlabelled $unlabelled: a folder; expected a data list, see docs/how-to/small-model.md"
 require "$unlabelled" "$teacher" ${second:+"$second"} ${labelled:+"$labelled"} ${config:+"$config"}
+if [[ $data_type == raw && $(head -c 1 "$unlabelled") != "{" ]]; then
+  die "--unlabelled $unlabelled: no raw data list, whose lines are JSON; see docs/how-to/small-model.md"
+fi
 [[ -n $nproc ]] || nproc=$(num_gpus)
 nproc=$((nproc > 0 ? nproc : 1))
 if [[ -z $part ]]; then part=$(($([[ $data_type == raw ]] && echo 1000 || echo 1) * nproc)); fi

@@ -6,6 +6,7 @@ import pytest
 
 from wenet_uio.prepare.pseudo_labels import (
     Label,
+    LeftOut,
     Limits,
     Speech,
     Spelling,
@@ -167,6 +168,25 @@ def test_labels_are_written_for_the_student_and_texts_with_other_digits_are_left
         assert choice.texts == expected
         assert choice.changed == len(expected) - 1
         assert {why.reason for why in choice.left_out.values()} <= {"digits"}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_note"),
+    [
+        ("[BLANK_AUDIO]", True),
+        (" (upbeat music) ", True),
+        ("*coughs*.", True),
+        ("♪ [Music] ♪ (applause)", True),
+        ("[laughs] no", False),
+        ("yes (no)", False),
+        ("yes", False),
+    ],
+)
+def test_a_text_that_only_names_a_sound_is_no_label(text, is_note):
+    spelling = Spelling("english", "words")
+    choice = choose(SPEECH, LABELS | {"b": Label(text, 0.9)}, Limits(), spelling=spelling)
+    expected = {"b": LeftOut("note", text)} if is_note else {}
+    assert choice.left_out == expected
 
 
 def test_a_text_of_punctuation_alone_is_empty_for_the_student():

@@ -132,6 +132,19 @@ def test_iterations_label_and_train_and_a_second_call_repeats_no_step(recipe):
     assert stamps("exp/pseudo") == after
 
 
+@pytest.mark.parametrize("kind", ["folder", "table"])
+def test_what_is_no_data_list_is_refused_before_any_work(recipe, kind):
+    if kind == "folder":
+        Path("speech").mkdir()
+    else:
+        Path("speech").write_text("a\ta.wav\n")
+    done = label(recipe, "--unlabelled", "speech")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: --unlabelled speech: ")
+    assert done.stderr.count("\n") == 1
+    assert not Path("exp").exists()
+
+
 def test_shards_are_labelled_and_nothing_is_trained_without_a_config(recipe):
     options = (
         "--data_type",
@@ -218,7 +231,7 @@ def test_a_whisper_labels_for_a_student_and_a_killed_labelling_goes_on_with_its_
     teacher = str(write_openai(recipe / "sources/whisper.pt"))
     write_full_vocabulary(recipe / "sources/multilingual.tiktoken")
     options = ("--teacher", teacher, "--unlabelled", "raw.list", "--labelled", "none")
-    options += ("--part", "2", "--text", "english", "--max_repeats", "")
+    options += ("--part", "2", "--text", "english", "--max_repeats", "", "--max_rate", "")
     options += ("--decode_options", "--beam_size 1 --language en")
     killed = start("pseudo_label.sh", *options, "--dir", "exp/killed", cwd=recipe)
     wait_for(Path("exp/killed/iter_1/first/parts/0000/skipped"), killed)

@@ -69,6 +69,7 @@ from wenet_uio.train.seeding import seed_everything
 from wenet_uio.train.stop import StopRequest
 from wenet_uio.train.trackers import Trackers, check_trackers
 from wenet_uio.train.trainer import Trainer
+from wenet_uio.train.unknown_units import check_units_fit
 from wenet_uio.train.used_units import refuse_unused_units, use_units_of
 from wenet_uio.train.watchdog import Watchdog
 from wenet_uio.uris import shown_values
@@ -265,6 +266,8 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
     train, cv = build_loaders(args, config, tokenizer, world, model)
     if start is not None:
         config = with_warm_up(config, start.config, len(train), resumes=state is not None)
+        if state is None:
+            check_units_fit(train.corpus, tokenizer, tells=world.rank == 0)
 
     engine = build_engine(model, config, world, args.seed, args.deepspeed_config)
     board = args.tensorboard_dir or folder.path / "tensorboard"

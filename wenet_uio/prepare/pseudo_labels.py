@@ -21,6 +21,8 @@ from wenet_uio.text.table import read_table
 DIGITS = ("keep", "leave_out", "words")
 """What may happen to texts with digits."""
 _CHARACTERS = WordRules("char")
+_NOTE = re.compile(r"[\s.…♪-]*((\[[^]]*\]|\([^)]*\)|\*[^*]*\*)[\s.,!?…♪-]*)+")
+"""A text of a Whisper that only names what it heard, such as [BLANK_AUDIO] or (upbeat music)."""
 
 
 class Label(NamedTuple):
@@ -195,7 +197,8 @@ def choose(
             continue
 
         reason = (
-            _unusable(label.text, limits, spelling)
+            _note(recognised[key].text)
+            or _unusable(label.text, limits, spelling)
             or _out_of_bounds(speech, label, limits)
             or _disagreement(key, label, limits, others)
         )
@@ -242,6 +245,11 @@ def _check(labels: Mapping[str, Label], limits: Limits, others: Mapping[str, Lab
             "that has them (ctc_greedy_search, attention_rescoring, attention), or leave "
             "min_confidence out"
         )
+
+
+def _note(text: str) -> LeftOut | None:
+    """Say of a text, as it was recognised, that it is no speech; None if it may be."""
+    return LeftOut("note", text) if _NOTE.fullmatch(text) else None
 
 
 def _unusable(text: str, limits: Limits, spelling: Spelling) -> LeftOut | None:

@@ -71,6 +71,11 @@ class Tokenizer:
         self._symbol_of = {unit: symbol for symbol, unit in symbols.items()}
 
     @property
+    def unknown(self) -> int | None:
+        """The id of <unk>; None if there is none."""
+        return None if self._unknown == _NO_ID else self._unknown
+
+    @property
     def exact_length(self) -> bool:
         """Whether every text has as many tokens as `text.strip()` has characters."""
         return self.splitter.exact_length

@@ -26,6 +26,7 @@ from wenet_uio.run_files import MODEL_CARD, TRAIN_CONFIG, read_starts
 from wenet_uio.search.modes import possible_modes
 from wenet_uio.search.recogniser import CHECKPOINTS
 from wenet_uio.search.streaming import obstacle_of
+from wenet_uio.text.tokenizer import OWN_UNITS
 from wenet_uio.train.checkpoint import numbered
 from wenet_uio.train.environment import PACKAGES
 from wenet_uio.train.run_report import error_rates
@@ -340,9 +341,11 @@ class _Card:
                 f"The longest training utterance has {longest} s; recordings are cut at pauses."
             )
 
+        if self.config.tokenizer not in OWN_UNITS:
+            limits.append("The text has only the units of the training texts.")
         limits.append(
-            "The text has only the units of the training texts. Accuracy on other kinds of "
-            f"speech{languages} than those of the training data is not known."
+            f"Accuracy on other kinds of speech{languages} than those of the training data is not "
+            "known."
         )
         return "## Limits\n\n" + "\n".join(f"- {limit}" for limit in limits)
 
