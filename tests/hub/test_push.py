@@ -82,6 +82,19 @@ def test_the_card_on_the_hub_has_licence_base_and_use(push, hub, model):
     assert "load_model" not in card
 
 
+def test_the_card_of_weights_that_were_not_decoded_has_no_error_rates(push, hub, model):
+    rates = model / "attention/wer"
+    rates.parent.mkdir()
+    rates.write_text("Overall -> 12.50 % N=8 C=7 S=1 D=0 I=0\n")
+    (model / "epoch_0.pt").write_bytes((model / "avg.pt").read_bytes())
+    assert push(model, "org/new", *LICENCE).returncode == 0
+    assert "| attention | 12.50 |" in files_of(hub, "org/new")["README.md"].decode()
+    assert push(model / "epoch_0.pt", "org/first", *LICENCE).returncode == 0
+    card = files_of(hub, "org/first")["README.md"].decode()
+    assert "Not measured: these are the weights of epoch_0.pt" in card
+    assert "12.50" not in card
+
+
 def test_a_licence_without_an_identifier_has_a_name_which_another_licence_removes(push, hub, model):
     def front() -> dict:
         return yaml.safe_load(files_of(hub, "org/new")["README.md"].decode().split("---\n")[1])

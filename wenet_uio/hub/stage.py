@@ -64,18 +64,26 @@ def stage_model(
         ValueError: the licence is not known, or the model cannot be loaded from its files.
     """
     found = model_files(Path(model))
+    undecoded = None
     if found.export is not None:
         _link_export(Path(model), found.export, into)
     else:
         weights = found.weights or weights_in(found.run)
         name = weights.name if weights.name in CHECKPOINTS else FINAL_WEIGHTS
+        decoded = CHECKPOINTS[0]  # by recipes
+        if weights.name != decoded and (found.run / decoded).is_file():
+            undecoded = weights.name
         _link(weights, into / name)
 
     config = load_model_config(found.run / TRAIN_CONFIG, trust_code=trust_code)
     save_config(copy_files(config, into), into / TRAIN_CONFIG, publish=True)
     base = _base_of(found.run)
     facts = CardFacts(
-        licence=licence, licence_name=licence_name, address=address.in_python, base=base
+        licence=licence,
+        licence_name=licence_name,
+        address=address.in_python,
+        base=base,
+        undecoded=undecoded,
     )
     card = _card(found.run, facts)
     (into / MODEL_CARD).write_text(card, encoding="utf-8")

@@ -197,8 +197,7 @@ def choose(
             continue
 
         reason = (
-            _note(recognised[key].text)
-            or _unusable(label.text, limits, spelling)
+            _unusable(recognised[key].text, label.text, limits, spelling)
             or _out_of_bounds(speech, label, limits)
             or _disagreement(key, label, limits, others)
         )
@@ -247,13 +246,14 @@ def _check(labels: Mapping[str, Label], limits: Limits, others: Mapping[str, Lab
         )
 
 
-def _note(text: str) -> LeftOut | None:
-    """Say of a text, as it was recognised, that it is no speech; None if it may be."""
-    return LeftOut("note", text) if _NOTE.fullmatch(text) else None
+def _unusable(recognised: str, text: str, limits: Limits, spelling: Spelling) -> LeftOut | None:
+    """Say why a text is no label, whatever the speech; None if it can be one.
 
-
-def _unusable(text: str, limits: Limits, spelling: Spelling) -> LeftOut | None:
-    """Say why a text is no label, whatever the speech; None if it can be one."""
+    Args:
+        recognised: the text before it was spelled as a label.
+    """
+    if _NOTE.fullmatch(recognised):
+        return LeftOut("note", recognised)
     if not text.strip():
         return LeftOut("empty", "nothing was recognised")
     if limits.max_repeats is not None:

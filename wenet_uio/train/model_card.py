@@ -58,6 +58,8 @@ class CardFacts(NamedTuple):
     """org/name, or org/name@revision, of the model on a hub; None: it is a folder."""
     base: str | None = None
     """org/name of the model that it was trained from."""
+    undecoded: str | None = None
+    """Name of the weights, if the error rates of the run are those of others."""
 
 
 NOTHING_MORE = CardFacts()
@@ -98,7 +100,7 @@ def model_card_text(folder: str | Path, facts: CardFacts = NOTHING_MORE) -> str 
 
     config = load_config(folder / TRAIN_CONFIG, of_model=True)
     front = _front_matter(config, kept, facts)
-    return _Card(folder, config, front, facts.address).text()
+    return _Card(folder, config, front, facts).text()
 
 
 def _front_matter_of(path: Path) -> dict[str, Any]:
@@ -151,10 +153,11 @@ class _Card:
     """The text of a model card."""
 
     def __init__(
-        self, folder: Path, config: Config, front: Mapping[str, Any], address: str | None
+        self, folder: Path, config: Config, front: Mapping[str, Any], facts: CardFacts
     ) -> None:
         self.folder, self.config, self.front = folder, config, front
-        self.address = address
+        self.address, self.undecoded = facts.address, facts.undecoded
+        address = self.address
         name = folder.resolve().name if address is None else address.partition("@")[0]
         self.name = " ".join(name.split())
         self.model = untrained(config)
@@ -227,6 +230,12 @@ class _Card:
 
     def _rates(self) -> str:
         """Return the section of error rates."""
+        if self.undecoded:
+            return (
+                f"## Error rates\n\nNot measured: these are the weights of {self.undecoded}; the run "
+                "was decoded with others."
+            )
+
         metrics = self.front.get("metrics")
         metric = metrics[0] if isinstance(metrics, list) and metrics else None
         unit = str(metric).upper() if metric in ("wer", "cer") else "error rate"
