@@ -266,7 +266,7 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
     train, cv = build_loaders(args, config, tokenizer, world, model)
     if start is not None:
         config = with_warm_up(config, start.config, len(train), resumes=state is not None)
-        if state is None:
+        if state is None and not config.dataset_conf.operators:  # these may change the texts
             check_units_fit(train.corpus, tokenizer, tells=world.rank == 0)
 
     engine = build_engine(model, config, world, args.seed, args.deepspeed_config)

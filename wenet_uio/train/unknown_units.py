@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 
 import numpy as np
 
-from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.base import Corpus, Texts
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.types import SampleRef
+from wenet_uio.text.aggregate import UnknownLanguageError
 from wenet_uio.text.labels import Tokenizer
 
 TEXTS = 200
-"""Most texts of a list that are looked at."""
+"""Most samples of a list whose texts are looked at."""
 TOLD, REFUSED = 0.02, 0.5
 """Shares of <unk> among the tokens above which a run warns, and does not begin."""
 SHOWN = 3
@@ -25,7 +27,8 @@ log = logging.getLogger(__name__)
 def check_units_fit(corpus: Corpus, tokenizer: Tokenizer, *, tells: bool) -> None:
     """Warn if many tokens of a training list are <unk>, because the model has no units for them.
 
-    Texts of remote lists are not looked at: that would fetch their audio.
+    Texts of remote lists are not looked at: that would fetch their audio. Those of an unknown language
+    are counted by the reader.
 
     Args:
         tells: write the warning; one of the ranks does.
@@ -33,17 +36,19 @@ def check_units_fit(corpus: Corpus, tokenizer: Tokenizer, *, tells: bool) -> Non
     Raises:
         ValueError: most tokens are <unk>.
     """
-    if tokenizer.unknown is None or corpus.is_remote:
+    if corpus.is_remote:
         return
 
     unknown: Counter[str] = Counter()
     total = 0
-    for text in _spread_texts(corpus):
-        tokens, ids = tokenizer.tokenize(text)
-        total += len(ids)
-        unknown.update(
-            token for token, unit in zip(tokens, ids, strict=True) if unit == tokenizer.unknown
-        )
+    for sample in _spread_texts(corpus):
+        with suppress(UnknownLanguageError):
+            of_language = tokenizer.of(sample.fields)
+            for text in sample.texts:
+                tokens, ids = of_language.tokenize(text)
+                total += len(ids)
+                units = zip(tokens, ids, strict=True)
+                unknown.update(token for token, unit in units if unit == of_language.unknown)
 
     share = unknown.total() / max(total, 1)
     if share <= TOLD:
@@ -65,14 +70,16 @@ def check_units_fit(corpus: Corpus, tokenizer: Tokenizer, *, tells: bool) -> Non
         )
 
 
-def _spread_texts(corpus: Corpus) -> Iterator[str]:
-    """Yield up to TEXTS texts, spread over a list; those that cannot be read are left out."""
+def _spread_texts(corpus: Corpus) -> Iterator[Texts]:
+    """Yield the texts of up to TEXTS samples, spread over a list; those that cannot be read are left
+    out.
+    """
     ends = np.cumsum(corpus.samples)
     count = min(TEXTS, corpus.num_samples)
     for number in (corpus.num_samples * place // count for place in range(count)):
         shard = int(np.searchsorted(ends, number, side="right"))
         row = number - int(ends[shard] - corpus.samples[shard])
         try:
-            yield from corpus.texts(SampleRef(shard, row)).texts
+            yield corpus.texts(SampleRef(shard, row))
         except (ListError, OSError) as error:
             log.debug("%s", error)  # a bad sample, which training counts and names
