@@ -1,4 +1,4 @@
-"""Texts that the units of a model cannot write are told, or refused."""
+"""Texts that the units of a model cannot write are told."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
-import pytest
 
 from wenet_uio.dataset.corpus.base import Corpus, Texts
 from wenet_uio.dataset.formats.errors import ListError
@@ -15,7 +14,7 @@ from wenet_uio.dataset.types import SampleRef
 from wenet_uio.text.aggregate import AggregateTokenizer
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.labels import Tokenizer
-from wenet_uio.train.unknown_units import TEXTS, check_units_fit
+from wenet_uio.train.unknown_units import TEXTS, warn_of_unknown_units
 
 
 class ListOfTexts:
@@ -43,7 +42,7 @@ def letters(units: str) -> Tokenizer:
 
 
 def check(corpus: ListOfTexts, tokenizer: Tokenizer) -> None:
-    check_units_fit(cast("Corpus", corpus), tokenizer, tells=True)
+    warn_of_unknown_units(cast("Corpus", corpus), tokenizer)
 
 
 def of(*texts: str, **fields: str) -> list[Texts]:
@@ -61,13 +60,10 @@ def test_texts_of_known_units_are_silent_whatever_the_shards(caplog):
 def test_some_unknown_tokens_are_told_with_their_share_and_most_frequent_ones(caplog):
     check(ListOfTexts([of("aaaaaaaa", "xxyb")]), letters("ab"))
     assert caplog.records[0].levelno == logging.WARNING
-    assert caplog.messages[0].startswith("train.list: 25% of the tokens are not units of the model")
-    assert "such as x, y, and would" in caplog.messages[0]
-
-
-def test_a_list_of_mostly_unknown_tokens_is_refused():
-    with pytest.raises(ValueError, match=r"^train.list: 75% .*normalise the texts"):
-        check(ListOfTexts([of("xxxa")]), letters("ab"))
+    assert caplog.messages[0].startswith(
+        "train.list: 25 % of the tokens are not units of the model"
+    )
+    assert "such as x, y, and are" in caplog.messages[0]
 
 
 def test_each_language_has_its_own_units_and_an_unknown_one_is_left_to_the_reader(caplog):
@@ -75,8 +71,8 @@ def test_each_language_has_its_own_units_and_an_unknown_one_is_left_to_the_reade
     fits = [*of("ab", lang="en"), *of("жя", lang="ru"), *of("??", lang="fr"), *of("??")]
     check(ListOfTexts([fits]), tokenizer)
     assert caplog.messages == []
-    with pytest.raises(ValueError, match="100% of the tokens"):
-        check(ListOfTexts([of("жя", lang="en")]), tokenizer)
+    check(ListOfTexts([of("жя", lang="en")]), tokenizer)
+    assert "100 % of the tokens" in caplog.messages[0]
 
 
 def test_a_long_list_is_looked_at_in_all_its_parts():

@@ -69,7 +69,7 @@ from wenet_uio.train.seeding import seed_everything
 from wenet_uio.train.stop import StopRequest
 from wenet_uio.train.trackers import Trackers, check_trackers
 from wenet_uio.train.trainer import Trainer
-from wenet_uio.train.unknown_units import check_units_fit
+from wenet_uio.train.unknown_units import warn_of_unknown_units
 from wenet_uio.train.used_units import refuse_unused_units, use_units_of
 from wenet_uio.train.watchdog import Watchdog
 from wenet_uio.uris import shown_values
@@ -266,8 +266,9 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
     train, cv = build_loaders(args, config, tokenizer, world, model)
     if start is not None:
         config = with_warm_up(config, start.config, len(train), resumes=state is not None)
-        if state is None and not config.dataset_conf.operators:  # these may change the texts
-            check_units_fit(train.corpus, tokenizer, tells=world.rank == 0)
+        # Operators of the user may change the texts.
+        if state is None and world.rank == 0 and not config.dataset_conf.operators:
+            warn_of_unknown_units(train.corpus, tokenizer)
 
     engine = build_engine(model, config, world, args.seed, args.deepspeed_config)
     board = args.tensorboard_dir or folder.path / "tensorboard"

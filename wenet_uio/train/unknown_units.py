@@ -17,24 +17,18 @@ from wenet_uio.text.labels import Tokenizer
 
 TEXTS = 200
 """Most samples of a list whose texts are looked at."""
-TOLD, REFUSED = 0.02, 0.5
-"""Shares of <unk> among the tokens above which a run warns, and does not begin."""
+TOLD = 0.02
+"""Share of <unk> among the tokens above which a run warns."""
 SHOWN = 3
 """Tokens that are named."""
 log = logging.getLogger(__name__)
 
 
-def check_units_fit(corpus: Corpus, tokenizer: Tokenizer, *, tells: bool) -> None:
+def warn_of_unknown_units(corpus: Corpus, tokenizer: Tokenizer) -> None:
     """Warn if many tokens of a training list are <unk>, because the model has no units for them.
 
     Texts of remote lists are not looked at: that would fetch their audio. Those of an unknown language
     are counted by the reader.
-
-    Args:
-        tells: write the warning; one of the ranks does.
-
-    Raises:
-        ValueError: most tokens are <unk>.
     """
     if corpus.is_remote:
         return
@@ -54,20 +48,15 @@ def check_units_fit(corpus: Corpus, tokenizer: Tokenizer, *, tells: bool) -> Non
     if share <= TOLD:
         return
 
-    names = ", ".join(token for token, _ in unknown.most_common(SHOWN))
-    found = (
-        f"{corpus.data_list}: {share:.0%} of the tokens are not units of the model, such as {names}, "
-        "and would be learned as <unk>"
+    log.warning(
+        "%s: %.0f %% of the tokens are not units of the model, such as %s, and are learned as <unk>: "
+        "normalise the texts as those of the model, or name other units (--symbol_table, in a recipe "
+        "--units) that its tokenizer cuts texts into; check_data.py --config with the train.yaml of "
+        "the run names the texts",
+        corpus.data_list,
+        100 * share,
+        ", ".join(token for token, _ in unknown.most_common(SHOWN)),
     )
-    if share > REFUSED:
-        raise ValueError(
-            f"{found}; normalise the texts as those of the model, or name other units "
-            "(--symbol_table, in a recipe --units) that its tokenizer cuts texts into"
-        )
-    if tells:
-        log.warning(
-            "%s; check_data.py --config with the train.yaml of the run names the texts", found
-        )
 
 
 def _spread_texts(corpus: Corpus) -> Iterator[Texts]:
