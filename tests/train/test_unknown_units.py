@@ -75,6 +75,13 @@ def test_each_language_has_its_own_units_and_an_unknown_one_is_left_to_the_reade
     assert "100 % of the tokens" in caplog.messages[0]
 
 
+def test_texts_of_a_tokenizer_without_unk_are_left_to_the_reader(caplog):
+    known = letters("ab").symbols
+    without = Tokenizer(CharSplitter(), {name: known[name] for name in known if name != "<unk>"})
+    check(ListOfTexts([of("ab", "??")]), without)
+    assert caplog.messages == []
+
+
 def test_a_long_list_is_looked_at_in_all_its_parts():
     corpus = ListOfTexts([of(*["a"] * 700), of(*["b"] * 300)])
     check(corpus, letters("ab"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 
 import numpy as np
 
@@ -27,8 +26,8 @@ log = logging.getLogger(__name__)
 def warn_of_unknown_units(corpus: Corpus, tokenizer: Tokenizer) -> None:
     """Warn if many tokens of a training list are <unk>, because the model has no units for them.
 
-    Texts of remote lists are not looked at: that would fetch their audio. Those of an unknown language
-    are counted by the reader.
+    Texts of remote lists are not looked at: that would fetch their audio. Those of an unknown language,
+    and those of a tokenizer without <unk>, are left to the reader.
     """
     if corpus.is_remote:
         return
@@ -36,13 +35,18 @@ def warn_of_unknown_units(corpus: Corpus, tokenizer: Tokenizer) -> None:
     unknown: Counter[str] = Counter()
     total = 0
     for sample in _spread_texts(corpus):
-        with suppress(UnknownLanguageError):
+        try:
             of_language = tokenizer.of(sample.fields)
-            for text in sample.texts:
-                tokens, ids = of_language.tokenize(text)
-                total += len(ids)
-                units = zip(tokens, ids, strict=True)
-                unknown.update(token for token, unit in units if unit == of_language.unknown)
+        except UnknownLanguageError:
+            continue
+        if of_language.unknown is None:
+            continue
+
+        for text in sample.texts:
+            tokens, ids = of_language.tokenize(text)
+            total += len(ids)
+            units = zip(tokens, ids, strict=True)
+            unknown.update(token for token, unit in units if unit == of_language.unknown)
 
     share = unknown.total() / max(total, 1)
     if share <= TOLD:
