@@ -231,11 +231,10 @@ def test_utterances_with_too_many_ctc_scores_are_searched_in_groups_with_the_sam
     assert max(counts) <= bound < scores.numel()
     assert grouped.keys() == whole.keys()
     for mode, nbests in whole.items():
-        for ours, theirs in zip(grouped[mode], nbests, strict=True):
-            assert [each.tokens for each in ours] == [each.tokens for each in theirs]
-            assert [each.score for each in ours] == pytest.approx(
-                [each.score for each in theirs], abs=1e-3
-            )
+        for nbest, nbest_of_whole in zip(grouped[mode], nbests, strict=True):
+            for found, expected in zip(nbest, nbest_of_whole, strict=True):
+                assert found.tokens == expected.tokens
+                assert found.score == pytest.approx(expected.score, abs=1e-3)
 
 
 @pytest.mark.parametrize("together", [0, 1, 3])
@@ -262,9 +261,9 @@ def test_hypotheses_with_too_many_decoder_scores_are_rescored_in_groups_with_the
     assert max(counts) <= max(together, 1) * of_longest
     assert len(counts) == {0: 6, 1: 6, 3: 2}[together]
     assert [len(nbest) for nbest in grouped] == [2, 0, 4]
-    for ours, theirs in zip(chain(*grouped), chain(*whole), strict=True):
-        assert ours.tokens == theirs.tokens
-        assert ours.score == pytest.approx(theirs.score, abs=1e-3)
+    for found, expected in zip(chain(*grouped), chain(*whole), strict=True):
+        assert found.tokens == expected.tokens
+        assert found.score == pytest.approx(expected.score, abs=1e-3)
 
 
 @pytest.mark.parametrize("stored", ["conformer"], indirect=True)

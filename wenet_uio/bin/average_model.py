@@ -17,7 +17,6 @@ from wenet_uio.cli import add_json, command_parser, print_json, run
 from wenet_uio.config import load_config
 from wenet_uio.config.command_line import change_nothing
 from wenet_uio.config.train import LoraConf
-from wenet_uio.models.lora import merge_lora
 from wenet_uio.run_files import TRAIN_CONFIG
 from wenet_uio.train.averaging import (
     EPOCHS,
@@ -25,6 +24,7 @@ from wenet_uio.train.averaging import (
     average_checkpoints,
     check_common_start,
     choose_epochs,
+    merged,
     newest_running,
     running_weights,
     save_average,
@@ -132,9 +132,7 @@ def _take_running(arguments: argparse.Namespace) -> None:
     (folder,) = arguments.src_path
     last = newest_running(folder, arguments.min_epoch, arguments.max_epoch)
     num = arguments.num or usual_range(folder, last)
-    weights, lora = running_weights(folder, last, num), _lora(arguments)
-    if lora is not None:
-        weights = merge_lora(weights, lora)
+    weights = merged(running_weights(folder, last, num), _lora(arguments))
     save_average(weights, arguments.dst_model, only_lora=arguments.only_lora)
     if arguments.json:
         print_json({"model": arguments.dst_model, "running_average_of": last, "last_epochs": num})

@@ -147,7 +147,7 @@ class Family:
         names = self.recipe_modes or tuple(mode.name for mode in self.modes)
         return [name for name in names if _is_trained(self.modes_by_name[name], conf)]
 
-    def scored_modes(self, conf: ModelKeys) -> list[str]:
+    def trained_scored_modes(self, conf: ModelKeys) -> list[str]:
         """Return the modes with hot words and language models that a model with this `model_conf`
         is trained for.
         """

@@ -148,9 +148,10 @@ def check_exportable(model: SpeechModel) -> None:
 def check_family(model: SpeechModel) -> None:
     """Raise a ValueError for a family that WeNet's runtime does not run."""
     if model.family.wenet_obstacle:
-        advice = "; export it by export_onnx.py (in a recipe --onnx true) for sherpa-onnx"
-        advice = advice if model.family.sherpa else ""
-        raise ValueError(model.family.wenet_obstacle + advice)
+        message = model.family.wenet_obstacle
+        if model.family.sherpa:
+            message += "; export it by export_onnx.py (in a recipe --onnx true) for sherpa-onnx"
+        raise ValueError(message)
 
 
 def load_trained(arguments: argparse.Namespace) -> Trained:

@@ -64,7 +64,7 @@ class CTC(nn.Module):
         used = torch.zeros(self.ctc_lo.out_features, dtype=torch.bool, device=bias.device)
         used[[self.blank, *units]] = True
         with torch.no_grad():
-            before = bias > UNUSED / 2
+            before = self._is_used()
             bias[used & ~before] = bias[before].min()
             bias[~used] = UNUSED
 
@@ -74,7 +74,7 @@ class CTC(nn.Module):
 
     def count_used(self) -> int:
         """Return the number of units beside blank that are used, as the biases tell."""
-        return int((self.ctc_lo.bias > UNUSED / 2).sum()) - 1
+        return int(self._is_used().sum()) - 1
 
     def without_loss(self, target: torch.Tensor, target_lengths: torch.Tensor) -> torch.Tensor:
         """Tell which utterances have no loss, because they have a unit that is not used.
@@ -142,6 +142,10 @@ class CTC(nn.Module):
         weight, bias = self.ctc_lo.weight[used.units], self.ctc_lo.bias[used.units]
         return linear(encoder_out, weight, bias).float().log_softmax(dim=2)
 
+    def _is_used(self) -> torch.Tensor:
+        """Tell which labels are used, (V,) bool: the biases of the others are far below."""
+        return self.ctc_lo.bias.detach() > UNUSED / 2
+
     def _used_units(self) -> UsedUnits | None:
         """Return the used units; None: all."""
         if self.uses_all:
@@ -150,7 +154,7 @@ class CTC(nn.Module):
         bias = self.ctc_lo.bias.detach()
         # once for a device, because reading the biases waits for it
         if self._used is None or self._used.units.device != bias.device:
-            is_used = bias > UNUSED / 2
+            is_used = self._is_used()
             places = torch.where(is_used, is_used.cumsum(0) - 1, -1)
             self._used = UsedUnits(
                 is_used.nonzero()[:, 0], places, int(places[self.blank]), ~is_used.cpu()

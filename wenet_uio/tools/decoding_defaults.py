@@ -30,4 +30,4 @@ def main() -> None:
     config = load_config(options.config, of_model=True, trust_code=options.trust_code)
     print(*config.family.modes_of_recipes(config.model_conf))
     print(*config.family.options)
-    print(*config.family.scored_modes(config.model_conf))
+    print(*config.family.trained_scored_modes(config.model_conf))

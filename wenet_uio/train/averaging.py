@@ -253,11 +253,11 @@ def average_weights(paths: Sequence[Path], lora: LoraConf | None = None) -> dict
         OSError, ValueError: a file cannot be read, is not a state dict, is of another model than
             the first, or has no low-rank weights to merge.
     """
-    first = _merged(read_weights(paths[0]), lora)
+    first = merged(read_weights(paths[0]), lora)
     shapes = {name: value.shape for name, value in first.items()}
     sums = {name: value.double() for name, value in first.items() if value.is_floating_point()}
     for path in paths[1:]:
-        weights = _merged(read_weights(path), lora)
+        weights = merged(read_weights(path), lora)
         if {name: value.shape for name, value in weights.items()} != shapes:
             raise ValueError(
                 f"{path}: not of the same model as {paths[0]}; names or shapes of the weights "
@@ -271,7 +271,7 @@ def average_weights(paths: Sequence[Path], lora: LoraConf | None = None) -> dict
     return _tied({**first, **means}, first)
 
 
-def _merged(weights: dict[str, torch.Tensor], lora: LoraConf | None) -> dict[str, torch.Tensor]:
+def merged(weights: dict[str, torch.Tensor], lora: LoraConf | None) -> dict[str, torch.Tensor]:
     """Return weights with low-rank weights merged, if `lora` is their config."""
     return weights if lora is None else merge_lora(weights, lora)
 

@@ -157,8 +157,7 @@ class _Card:
     ) -> None:
         self.folder, self.config, self.front = folder, config, front
         self.address, self.undecoded = facts.address, facts.undecoded
-        address = self.address
-        name = folder.resolve().name if address is None else address.partition("@")[0]
+        name = folder.resolve().name if facts.address is None else facts.address.partition("@")[0]
         self.name = " ".join(name.split())
         self.model = untrained(config)
         self.starts = read_starts(folder)

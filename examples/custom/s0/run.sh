@@ -42,9 +42,7 @@ auto=
 if [[ $config == auto ]]; then
   auto=true config=conf/train_conformer.yaml # for stages 1 and 2: both need CMVN and units
   # Keys that only a transducer has are checked from stage 1 on.
-  if [[ $override == *joint_conf* || $override == *predictor_conf* || $override == *transducer_* ]]; then
-    config=conf/train_transducer.yaml
-  fi
+  if [[ $override =~ joint_conf|predictor_conf|transducer_ ]]; then config=conf/train_transducer.yaml; fi
 fi
 override_units "$dict"
 if [[ $text =~ ^(mandarin|cantonese|japanese|thai)$ ]]; then char=${char:-1}; fi
