@@ -225,6 +225,36 @@ def test_a_rank_that_is_killed_while_it_takes_a_batch_leaves_no_stack_trace(make
     assert (done.returncode, done.stderr) == (-signal.SIGKILL, "")
 
 
+LOCKED = """
+import multiprocessing, os, sys, time
+from tests.support.data.loading import loader
+
+def slowly(example):
+    time.sleep(0.2)
+    return example
+
+one = loader(sys.argv[1], "raw", num_workers=2)
+one.reader.chains = one.reader.chains._replace(audio=(*one.reader.chains.audio, slowly))
+batches = iter(one)
+next(batches)
+one._workers._loader._iterator._worker_result_queue._wlock.acquire()
+print(*[worker.pid for worker in multiprocessing.active_children()], flush=True)
+time.sleep(2)  # the workers have batches by then
+os.kill(os.getpid(), 9)
+"""
+"""A rank that is killed when nobody releases the lock of the queue of batches, as after the death of
+a worker that held it.
+"""
+
+
+def test_workers_end_with_a_killed_rank_whatever_they_wait_for(make_lists):
+    command = [sys.executable, "-c", LOCKED, make_lists(COUNT)["raw"]]
+    rank = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=60)
+    # The output ends when no worker holds it any more
+    assert rank.returncode == -signal.SIGKILL
+    assert len(rank.stdout.split()) == 2
+
+
 FREED = 300_000_000
 KEEPER = f"""
 import multiprocessing, sys

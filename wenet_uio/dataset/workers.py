@@ -35,6 +35,8 @@ LONGEST_FOLDER = SOCKET_PATH - len("/listener-1234567-123-12345678")
 """Most bytes of the folder of multiprocessing's sockets; their names have the number of a process."""
 DYING = 0.2
 """Seconds in which a process ends whose pipes are closed already."""
+ORPHANED = 1.0
+"""Seconds in which a worker notices that its rank was killed."""
 
 log = logging.getLogger(__name__)
 
@@ -231,7 +233,10 @@ def _start_careful(number: int) -> None:
 
 def _end_with_the_rank(_: int) -> None:
     """Make a worker ignore SIGTERM unless its rank sent it: a cluster's scheduler may signal every
-    process of a job. If the rank is killed while it takes a batch, the worker prints no stack trace.
+    process of a job. If the rank is killed, the worker ends, and prints no stack trace.
+
+    torch's own check is not enough: a worker that was killed may have held the lock of the queue of
+    batches, and the others would wait for it forever.
     """
     rank = os.getppid()
     show = sys.excepthook
@@ -247,14 +252,19 @@ def _end_with_the_rank(_: int) -> None:
     # The thread that hands over shared memory calls it.
     sys.excepthook = show_unless_alone
 
-    if not hasattr(signal, "sigwaitinfo"):  # macOS
-        return
-
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    def wait_for_signal() -> bool:
+        """Wait at most ORPHANED seconds; True: the rank has sent SIGTERM."""
+        if not hasattr(signal, "sigtimedwait"):  # macOS
+            time.sleep(ORPHANED)
+            return False
+        received = signal.sigtimedwait([signal.SIGTERM], ORPHANED)
+        return received is not None and received.si_pid == rank
 
     def wait_for_end() -> None:
-        while signal.sigwaitinfo([signal.SIGTERM]).si_pid != rank:
+        while os.getppid() == rank and not wait_for_signal():
             pass
         os._exit(0)
 
+    if hasattr(signal, "sigtimedwait"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     threading.Thread(target=wait_for_end, daemon=True).start()
