@@ -34,6 +34,15 @@ def test_every_requirement_has_its_reason_above_it(path):
         assert re.match(r"[a-z]", requirement)
 
 
+def test_torch_and_torchaudio_are_exactly_the_same_release():
+    """A later torchaudio of 2.11 asks for torch 2.11, and cannot be loaded with it."""
+    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    releases = dict(line.split("==") for line in lines if line.startswith("torch"))
+    assert set(releases) == {"torch", "torchaudio"}
+    assert re.fullmatch(r"\d+\.\d+\.\d+", releases["torch"])
+    assert releases["torch"] == releases["torchaudio"]
+
+
 @pytest.mark.parametrize("path", READMES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_relative_link_of_a_readme_leads_to_an_existing_path(path):
     links = re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8"))

@@ -20,4 +20,5 @@ def test_the_commands_and_versions_of_the_page_exist():
     assert named == ["recipe new"]
     assert set(named) <= set(COMMANDS)
     assert 'requires-python = ">=3.10"' in PROJECT
-    assert "torch==2.11.*" in (DOCS.parent / "requirements.txt").read_text(encoding="utf-8")
+    assert "names torch 2.11.0 and the same release of torchaudio" in PAGE
+    assert "torch==2.11.0" in (DOCS.parent / "requirements.txt").read_text(encoding="utf-8")
