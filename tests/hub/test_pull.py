@@ -95,8 +95,9 @@ def test_a_killed_pull_keeps_its_complete_files_and_begins_the_others_again(pull
     command = [sys.executable, "-m", "wenet_uio.bin.pull", "org/name"]
     with subprocess.Popen(command, env=hub.environment(tmp_path / "cache")) as process:
         assert hub.held.wait(60)
-        blobs = tmp_path / "cache/hub/models--org--name/blobs"
-        until(lambda: len([path for path in blobs.iterdir() if len(path.name) == 40]) == 2)
+        model = tmp_path / "cache/hub/models--org--name"
+        # A file is complete when the snapshot links to it
+        until(lambda: len(list(model.glob("snapshots/*/*"))) == 2)
         process.kill()
 
     hub.requests.clear()

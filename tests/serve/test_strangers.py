@@ -85,7 +85,6 @@ async def compare(url, samples, rounds, **strangers):
     before = await resident(url)
     alone = await measure(url, samples, rounds)
     async with crowd(url, **strangers) as sent_away:
-        await asyncio.sleep(1.5)
         among = await measure(url, samples, rounds)
         grown = await resident(url) - before
         assert sent_away() > 0

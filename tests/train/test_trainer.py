@@ -14,6 +14,7 @@ import pytest
 import torch
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.summary.writer import event_file_writer
 
 from tests.support.train.tiny import CPU, ListLoader, TinyModel, tiny_batch, tiny_config
 from wenet_uio.dataset.types import Batch, Skipped
@@ -81,6 +82,10 @@ def make_trainer(
     if state is not None:
         trainer.load(state)
     return trainer
+
+
+event_file_writer._global_uid = event_file_writer.AtomicCounter(10**6)
+"""TensorBoard sorts the files of one second by this number, as text: 10 before 9."""
 
 
 def series(path: Path) -> dict[str, list[tuple[int, float]]]:

@@ -8,7 +8,7 @@ import io
 import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from functools import cache
+from functools import cache, partial
 
 import aiohttp
 import torch
@@ -29,7 +29,8 @@ async def crowd(
 ) -> AsyncIterator[Callable[[], int]]:
     """Strangers during a block; they come again when they are sent away.
 
-    Yields a function that says how often strangers were sent away.
+    Begins when slow uploads have gone on for so long that they give way to others, and yields a
+    function that says how often strangers were sent away.
 
     Args:
         idle: connections that send nothing.
@@ -38,6 +39,7 @@ async def crowd(
         bombs: small requests that want much memory, one after the other.
     """
     sent_away = 0
+    dripping = asyncio.Semaphore(0)
     if bombs:
         _bombs()
 
@@ -49,11 +51,14 @@ async def crowd(
             sent_away += 1
             await asyncio.sleep(AGAIN)
 
-    visits = [_sit] * idle + [_listen] * silent + [_drip] * slow + [_explode] * bombs
+    drip = partial(_drip, dripping.release)
+    visits = [_sit] * idle + [_listen] * silent + [drip] * slow + [_explode] * bombs
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as client:
         tasks = [asyncio.create_task(stay(visit)) for visit in visits]
         try:
+            for _ in range(slow // 2):
+                await asyncio.wait_for(dripping.acquire(), 60)
             yield lambda: sent_away
         finally:
             for task in tasks:
@@ -78,13 +83,14 @@ async def _listen(client: aiohttp.ClientSession, url: str) -> None:
             pass
 
 
-async def _drip(client: aiohttp.ClientSession, url: str) -> None:
-    """Begin an upload, and go on with a few bytes now and then."""
+async def _drip(goes_on: Callable[[], None], client: aiohttp.ClientSession, url: str) -> None:
+    """Begin an upload, and go on with a few bytes now and then; call `goes_on` each time."""
 
     async def content() -> AsyncIterator[bytes]:
         yield b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\nRIFF'
         while True:
             await asyncio.sleep(PAUSE)
+            goes_on()
             yield bytes(DROP)
 
     async with client.post(url + PATH, data=content(), headers=FORM) as answer:
