@@ -182,3 +182,14 @@ def test_a_state_past_the_end_of_its_pass_is_refused(lists):
         ValueError, match=r"raw.*position 999 is past the end of pass 0, which has \d+ batches"
     ):
         one.load_state_dict(state)
+
+
+def test_a_state_at_the_end_of_its_pass_is_refused(lists):
+    """A pass that has ended leaves the start of the next one, so no state has this position."""
+    one = loader(lists["raw"], "raw")
+    next(iter(one))
+    batches = one.cursor.plan.num_batches
+    last = one.state_dict() | {"position": batches - 1}
+    one.load_state_dict(last)
+    with pytest.raises(ValueError, match=rf"position {batches} is past the end of pass 0"):
+        one.load_state_dict(last | {"position": batches})

@@ -238,3 +238,21 @@ def test_other_numbers_of_tokens_of_texts_of_equal_length_are_refused_inside_an_
     with pytest.raises(ValueError, match=r"the numbers of tokens of .*raw.list changed since"):
         make().load_state_dict(state)
     make().load_state_dict(state, allow_changes=True)
+
+
+def test_a_pass_of_changed_data_that_starts_over_has_done_no_step(lists, make_lists):
+    """The steps done count again from there, also for a later run with `epoch_steps`."""
+    one = loader(lists["raw"], "raw")
+    batches = iter(one)
+    next(batches), next(batches)
+    state = one.state_dict()
+    assert state["steps_done"] == 2
+
+    other = loader(make_lists(25)["raw"], "raw")
+    other.load_state_dict(state, allow_changes=True)
+    assert other.state_dict()["steps_done"] == 0
+    next(iter(other))
+
+    nominal = loader(make_lists(25)["raw"], "raw", epoch_steps=5)
+    nominal.load_state_dict(other.state_dict())
+    assert len(nominal) == 4

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.prepare.timed_texts import (
     TimedText,
     joined_words,
@@ -144,3 +145,20 @@ def test_a_subtitle_of_a_day_is_read_in_order(tmp_path):
     (tmp_path / "a.srt").write_text("\n".join(cues))
     found = read_subtitles(tmp_path / "a.srt")
     assert [each.start for each in found] == list(starts)
+
+
+def test_a_cue_may_have_no_length_but_does_not_end_before_it_starts(tmp_path):
+    times = "1\n00:00:01,000 --> 00:00:0{},000\none\n"
+    (tmp_path / "a.srt").write_text(times.format(1))
+    assert read_subtitles(tmp_path / "a.srt") == [TimedText(1.0, 1.0, "one")]
+    (tmp_path / "a.srt").write_text(times.format(0))
+    with pytest.raises(ListError, match=r"a.srt:2: a cue starts at 1.0 s and ends at 0.0 s"):
+        read_subtitles(tmp_path / "a.srt")
+
+
+@pytest.mark.parametrize("last", ["²", "½", "Ⅳ", "-2", "2."])
+def test_only_decimal_digits_are_the_number_of_the_next_cue(tmp_path, last):
+    (tmp_path / "a.srt").write_text(
+        f"1\n00:00:01,000 --> 00:00:02,000\nx\n{last}\n00:00:03,000 --> 00:00:04,000\ny\n"
+    )
+    assert [cue.text for cue in read_subtitles(tmp_path / "a.srt")] == [f"x {last}", "y"]

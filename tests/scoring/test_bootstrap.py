@@ -18,6 +18,14 @@ def test_the_interval_has_the_width_that_theory_gives_independent_errors():
     assert low < sum(drawn(0.1), Counts()).rate < high
 
 
+def test_an_interval_leaves_out_two_and_a_half_percent_at_each_end():
+    """Ends of another level would differ: 1.88 standard deviations at 94 %, 2.05 at 96 %."""
+    low, high = interval([Counts(correct=1), Counts(substituted=1)] * 5000, 6000)
+    deviation = 100 * (0.25 / 10_000) ** 0.5
+    assert (50 - low) / deviation == pytest.approx(1.96, abs=0.04)
+    assert (high - 50) / deviation == pytest.approx(1.96, abs=0.04)
+
+
 def test_longer_utterances_weigh_more():
     counts = [Counts(correct=98, substituted=2)] * 50 + [Counts(substituted=1)] * 50
     low, high = interval(counts, 1000)

@@ -6,7 +6,13 @@ import tarfile
 
 import pytest
 
-from wenet_uio.dataset.formats.tar_headers import LOOK_BACK, MOST_EXTENDED, member_before
+from wenet_uio.dataset.formats.tar_headers import (
+    LOOK_BACK,
+    MOST_EXTENDED,
+    HeaderError,
+    member_before,
+    parse_header,
+)
 from wenet_uio.dataset.formats.tar_members import read_members
 
 LETTERS = "ab/é你."
@@ -212,6 +218,20 @@ def test_old_headers_without_a_mark_and_with_signed_sums_are_read(tmp_path):
         sum(header[:512]) - 256 * sum(byte > 127 for byte in header[:512])
     )
     assert [name for name, _, _ in as_read(write(tmp_path / "a.tar", bytes(header)))] == ["é.txt"]
+
+
+@pytest.mark.parametrize("wrong", [-256, -1, 1, 256])
+def test_a_sum_that_is_neither_signed_nor_unsigned_is_no_header(wrong):
+    """One character of two bytes, 195 and 128: the signed sum is 512 less than the unsigned one."""
+    header = bytearray(member("À.txt")[:512])
+    header[148:156] = b" " * 8
+    unsigned = sum(header)
+    for right in (unsigned, unsigned - 512):
+        header[148:156] = b"%06o\0 " % right
+        assert parse_header(bytes(header)).name == "À.txt"
+        header[148:156] = b"%06o\0 " % (right + wrong)
+        with pytest.raises(HeaderError):
+            parse_header(bytes(header))
 
 
 def test_marks_without_headers_are_passed_over_quickly(tmp_path):

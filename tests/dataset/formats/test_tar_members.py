@@ -18,10 +18,14 @@ def content(name):
 def write(path, names=NAMES, layout=tarfile.PAX_FORMAT):
     with tarfile.open(path, "w", format=layout) as tar:
         for name in names:
-            member = tarfile.TarInfo(name)
-            member.size = len(content(name))
-            tar.addfile(member, io.BytesIO(content(name)))
+            add(tar, name)
     return str(path)
+
+
+def add(tar, name):
+    member = tarfile.TarInfo(name)
+    member.size = len(content(name))
+    tar.addfile(member, io.BytesIO(content(name)))
 
 
 def names(path):
@@ -319,3 +323,39 @@ def test_a_header_with_an_impossible_size_loses_only_its_member(tmp_path, field,
     assert [name for name, _ in bad] == ["utt2.txt"]
     assert bad[0][1].startswith(reason)
     assert bad[0][1].endswith("; the next member that can be read is at byte 4608")
+
+
+@pytest.mark.parametrize("first", ["file", "link"])
+def test_a_name_that_a_file_and_a_link_share_is_the_file(tmp_path, first):
+    """`tar` writes the second occurrence of a file that was named twice as a link to itself."""
+    path = str(tmp_path / "a.tar")
+    added = {
+        "file": lambda tar: add(tar, "a.txt"),
+        "link": lambda tar: tar.addfile(link("./a.txt", "a.txt", tarfile.LNKTYPE)),
+    }
+    with tarfile.open(path, "w") as tar:
+        for step in [first, *added.keys() - {first}]:
+            added[step](tar)
+        tar.addfile(link("b.txt", "a.txt", tarfile.SYMTYPE))
+
+    members, bad = read_members(path)
+    assert [member.name for member in members] == ["a.txt", "b.txt"]
+    assert len({member.offset for member in members}) == 1
+    assert bad == []
+
+
+@pytest.mark.parametrize(("more", "is_whole"), [(-512, True), (0, False), (512, False)])
+def test_as_many_zeros_as_a_record_and_an_end_mark_are_one_too_many(tmp_path, more, is_whole):
+    """An end mark that just does not fit into a record needs a whole further one, and no more."""
+    record = 10240
+    path = write(tmp_path / "a.tar", ["utt0.txt"], tarfile.USTAR_FORMAT)
+    members = 2 * record - 1024 - more
+    with open(path, "wb") as file, tarfile.open(fileobj=file, mode="w|") as tar:
+        info = tarfile.TarInfo("utt0.txt")
+        info.size = members - 512
+        tar.addfile(info, io.BytesIO(b"x" * info.size))
+    data = open(path, "rb").read()[:members]
+    open(path, "wb").write(data + bytes(3 * record - len(data)))
+
+    bad = [reason for _, reason in read_members(path)[1]]
+    assert (bad == []) == is_whole, bad

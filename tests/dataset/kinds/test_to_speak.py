@@ -14,8 +14,10 @@ from tests.support.data.loading import TOKENIZER, FakeConfig, same
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.dataset.kinds.to_speak.example import spoken
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.dataset.options import LoaderOptions
+from wenet_uio.dataset.types import ExampleToSpeak, SkipSample, ToSpeak
 
 HERE = "tests.dataset.kinds.test_to_speak"
 RATE = 11025
@@ -236,3 +238,19 @@ def test_tokens_of_texts_to_speak_are_counted_for_the_filters(tmp_path):
     conf = {**speaking(), "filter_conf": {"min_length": 1, "max_tps": 3}, "speed_perturb": False}
     one = loader(sources(tmp_path, TEXTS), conf)
     assert one.cursor.plan.filtered() == {"max_tps": 20}
+
+
+def test_speech_of_just_the_planned_length_is_kept():
+    def longer_by(samples):
+        def speak(example):
+            return replace(example, waveform=torch.zeros(RATE + samples), sample_rate=RATE)
+
+        return iter([speak])
+
+    to_speak = ExampleToSpeak(
+        key="a", text="a", waveform=None, sample_rate=0, random=1, speed=1.0, extra={},
+        speech=ToSpeak("a", None, 1.0),
+    )  # fmt: skip
+    assert spoken(to_speak, longer_by(0)).waveform.numel() == RATE
+    with pytest.raises(SkipSample, match=r"longer_than_planned"):
+        spoken(to_speak, longer_by(1))

@@ -8,11 +8,12 @@ import pickle
 import pytest
 
 from tests.support.data.tars import everything
+from wenet_uio.audio.decoders import MOST_SAMPLES
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.dataset.kinds.to_speak.corpus import TtsTextCorpus, speakers_of
+from wenet_uio.dataset.kinds.to_speak.corpus import PLANNED_RATE, TtsTextCorpus, speakers_of
 from wenet_uio.dataset.open import open_corpus
 from wenet_uio.dataset.types import SampleRef, UtteranceToSpeak
 from wenet_uio.text.char import CharSplitter
@@ -164,3 +165,14 @@ def test_tokens_of_texts_to_speak_are_counted(tmp_path):
     source = {"type": "tts_text", "manifest_filepath": path}
     corpus = open_corpus(MixtureConf.model_validate([source]), "raw", tokenizer=words)
     assert corpus.rows(0).text_length.tolist() == [3, 1]
+
+
+def test_the_longest_speech_is_the_longest_that_an_index_can_state(tmp_path):
+    longest = MOST_SAMPLES / PLANNED_RATE
+    path = write(tmp_path / "a.json", {"text": "a", "duration": longest})
+    assert TtsTextCorpus(path, 0.1).rows(0).seconds[0] == pytest.approx(longest)
+
+    one_more = (MOST_SAMPLES + 1) / PLANNED_RATE
+    path = write(tmp_path / "b.json", {"text": "a", "duration": one_more}, {"text": "b"})
+    corpus = TtsTextCorpus(path, 0.1)
+    assert [sample.text for sample in everything(corpus)] == ["b"]

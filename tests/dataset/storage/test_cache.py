@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.storage.servers import serving
-from wenet_uio.dataset.storage import cache
+from wenet_uio.dataset.storage import cache, cache_space
 from wenet_uio.dataset.storage.versions import StorageError, Version
 
 
@@ -124,3 +124,23 @@ def test_a_failure_is_remembered_by_this_run_for_a_while(folder):
             with pytest.raises(OSError, match="HTTP 404"):
                 fetch(server, "none")
         assert server.requests["/none/x.wav"] == 1
+
+
+@pytest.mark.parametrize(
+    ("spare", "fits"), [(cache_space.SPARE, True), (cache_space.SPARE - 1, False)]
+)
+def test_the_last_of_the_disk_is_left_free_however_much_the_cache_may_use(
+    tmp_path, monkeypatch, spare, fits
+):
+    """Other programs need it, and a journal of the file system."""
+    monkeypatch.setenv("WENET_UIO_CACHE_BYTES", str(1 << 40))
+    free, block = 1 << 30, 4096
+    disk = os.statvfs_result(
+        (block, block, free // block, free // block, free // block, 0, 0, 0, 0, 255)
+    )
+    monkeypatch.setattr(os, "statvfs", lambda path: disk)
+    if fits:
+        cache_space.reserve(tmp_path, free - spare, "none")
+        return
+    with pytest.raises(cache_space.CacheFullError):
+        cache_space.reserve(tmp_path, free - spare, "none")
