@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch.utils.data import Dataset, get_worker_info
 
-from wenet_uio.audio.read import read_audio
+from wenet_uio.audio.read import audio_info, read_audio
 from wenet_uio.dataset.cursor import Cursor, Work, works
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.ledger import NOT_INDEXED
@@ -237,7 +237,9 @@ class Loader:
         return utterance_seconds(self.corpus)
 
     def audio_of(self, key: str) -> tuple[np.ndarray, int] | None:
-        """Read the samples (T,) and the rate of an utterance; None for a key without audio."""
+        """Read the samples (T,) and the rate of an utterance; None for a key without audio, such
+        as one of stored features.
+        """
         corpus = self.corpus
         refs = (
             SampleRef(shard, row)
@@ -246,7 +248,7 @@ class Loader:
         )
         ref = next((ref for ref in refs if corpus.key(ref) == key), None)
         utterance = None if ref is None else corpus.read(ref)
-        if not isinstance(utterance, AudioUtterance):
+        if not isinstance(utterance, AudioUtterance) or audio_info(utterance.audio).is_features:
             return None
         return read_audio(utterance.audio, utterance.start, utterance.end)
 

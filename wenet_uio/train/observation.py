@@ -70,10 +70,12 @@ def observe(engine: Engine, batch: Batch) -> Observation | None:
     )
     # Without further padding: the pictures show the utterance.
     objective = Objective(model, engine.world.device, engine.config.dtype)
-    with eager, _watched(model) as recorded:
-        objective(batch.to(engine.world.device))
+    try:
+        with eager, _watched(model) as recorded:
+            objective(batch.to(engine.world.device))
+    finally:
+        train_mode(model)
 
-    train_mode(model)
     if engine.world.rank or not len(batch):
         return None
 

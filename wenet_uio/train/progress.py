@@ -28,6 +28,8 @@ class Progress:
     inside_pass: bool = False
     """True if max_steps ended the epoch before the end of its pass. A longer run goes on with the
     same epoch."""
+    to_observe: int | None = None
+    """Epoch that is saved and whose pictures are not written."""
     nonfinite: int = 0
     """Steps in a row without a finite gradient."""
     nonfinite_in_epoch: int = 0

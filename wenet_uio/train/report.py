@@ -20,6 +20,7 @@ from wenet_uio.config.train import ENDLESS
 from wenet_uio.dataset.ledger import Account
 from wenet_uio.messages import is_quiet
 from wenet_uio.train.observation import Observation
+from wenet_uio.train.only_shows import only_shows
 from wenet_uio.train.pictures import pictures
 from wenet_uio.train.tracker_entry import Entry
 from wenet_uio.train.trackers import Trackers
@@ -30,8 +31,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+POINTS = "points of TensorBoard"
+
+
 class Reporter:
-    """Reports on rank 0; on other ranks (`enabled` False) every method does nothing."""
+    """Reports on rank 0; on other ranks (`enabled` False) every method does nothing.
+
+    Points and pictures that cannot be written are a warning.
+    """
 
     def __init__(
         self,
@@ -61,6 +68,13 @@ class Reporter:
         if not self.enabled:
             return
 
+        with only_shows(POINTS):
+            self._open_board(first_step, mark)
+        if self._trackers:
+            with only_shows("trackers"):
+                self._trackers.open(None if mark is None else self._curves())
+
+    def _open_board(self, first_step: int, mark: Mapping[str, Any] | None) -> None:
         if mark is not None:
             self._run = mark["run"]
             for path in self._files():
@@ -75,13 +89,12 @@ class Reporter:
 
         folder = str(self.tensorboard_dir)
         self._board = SummaryWriter(folder, purge_step=first_step, filename_suffix=f".{self._run}")
-        if self._trackers:
-            self._trackers.open(None if mark is None else self._curves())
 
     def mark(self) -> dict[str, Any]:
         """Return suffix and lengths of the TensorBoard files so far; part of the state of a run."""
-        assert self._board is not None, "open() comes first"
-        self._board.flush()
+        if self._board is not None:
+            with only_shows(POINTS):
+                self._board.flush()
         return {
             "run": self._run,
             "lengths": {path.name: path.stat().st_size for path in self._files()},
@@ -133,8 +146,8 @@ class Reporter:
         if not self.enabled:
             return
 
-        self._write("cv", cv, 0)
         log.info("before fine-tuning: %s", _validation(cv))
+        self._write("cv", cv, 0)
 
     def step(self) -> None:
         """Count a step."""
@@ -149,12 +162,12 @@ class Reporter:
         if not self.enabled:
             return
 
-        self._write("train", scalars, step)
         if self._bar is not None:
             self._bar.set_postfix_str(f"{_brief(scalars)}, {self._remaining()} to go")
         else:
             position = f"{self._title()}: step {self._done}/{self._steps}"
             log.info("%s, %s, %s to go", position, _brief(scalars), self._remaining())
+        self._write("train", scalars, step)
 
     def end_epoch(
         self,
@@ -174,11 +187,11 @@ class Reporter:
             self._bar.close()
             self._bar = None
 
+        log.info("%s: %s, %s", self._title(), _brief(train), _validation(cv))
+        log.info("%s: %s", self._title(), account)
         self._write("cv", cv, step)
         self._write("data", account.scalars(), step)
         self._write_costs(costs, step)
-        log.info("%s: %s, %s", self._title(), _brief(train), _validation(cv))
-        log.info("%s: %s", self._title(), account)
 
     def observed(
         self,
@@ -194,15 +207,13 @@ class Reporter:
         if not self.enabled or observation is None:
             return
 
-        assert self._board is not None, "open() comes first"
         drawn = {f"dev/{name}": picture for name, picture in pictures(observation).items()}
-        texts: dict[str, str] = {}
-        for name, picture in drawn.items():
-            self._board.add_image(name, picture, step, dataformats="HWC")
+        heard: dict[str, tuple[np.ndarray, int]] = {}
         if audio is not None:
             samples = np.clip(audio[0], -1, 1)  # lossy formats decode to samples beyond
-            self._board.add_audio("dev/audio", samples[None], step, sample_rate=audio[1])
+            heard["dev/audio"] = samples, audio[1]
 
+        texts: dict[str, str] = {}
         if observation.posteriors is not None:
             try:
                 recognised = self.detokenize(observation.recognised)
@@ -210,16 +221,13 @@ class Reporter:
                 recognised = str(observation.recognised)
             text = f"{observation.key}\n\nreference: {observation.text}\n\nheard: {recognised}"
             texts["dev/text"] = text
-            self._board.add_text("dev/text", text, step)
 
-        self._board.flush()
-        heard = {} if audio is None else {"dev/audio": audio}
-        self._trackers.write(Entry(step, {}, drawn, texts, heard))
+        self._send(Entry(step, {}, drawn, texts, heard))
 
+    @only_shows(POINTS)
     def _write_costs(self, costs: Mapping[int, int], step: int) -> None:
         """Write a histogram of padded frames from counts by `metrics.cost_bin`."""
-        assert self._board is not None, "open() comes first"
-        if not costs:
+        if not costs or self._board is None:
             return
 
         # TensorBoard draws bars from the end of the first bin, which is therefore an empty one.
@@ -240,18 +248,33 @@ class Reporter:
         """
         if self._bar is not None:
             self._bar.close()
-        if self._board is not None:
-            self._board.close()
-        self._trackers.close(complete=complete)
+        with only_shows(POINTS):
+            if self._board is not None:
+                self._board.close()
+        with only_shows("trackers"):
+            self._trackers.close(complete=complete)
 
     def _write(self, part: str, scalars: Mapping[str, float], step: int) -> None:
-        assert self._board is not None, "open() comes first"
-        for name, value in scalars.items():
-            self._board.add_scalar(f"{part}/{name}", value, step)
+        self._send(Entry(step, {f"{part}/{name}": value for name, value in scalars.items()}))
+
+    def _send(self, entry: Entry) -> None:
+        """Write an entry to TensorBoard and send it to the trackers."""
+        with only_shows(POINTS):
+            self._write_board(entry)
+        self._trackers.write(entry)
+
+    def _write_board(self, entry: Entry) -> None:
+        if self._board is None:
+            return
+        for name, value in entry.scalars.items():
+            self._board.add_scalar(name, value, entry.step)
+        for name, picture in entry.pictures.items():
+            self._board.add_image(name, picture, entry.step, dataformats="HWC")
+        for name, (samples, rate) in entry.audio.items():
+            self._board.add_audio(name, samples[None], entry.step, sample_rate=rate)
+        for name, text in entry.texts.items():
+            self._board.add_text(name, text, entry.step)
         self._board.flush()
-        self._trackers.write(
-            Entry(step, {f"{part}/{each}": value for each, value in scalars.items()})
-        )
 
     def _title(self) -> str:
         if self.max_epoch >= ENDLESS:

@@ -28,6 +28,7 @@ from wenet_uio.train.metrics import Totals
 from wenet_uio.train.micro_batches import Loader, steps, timed
 from wenet_uio.train.model_card import write_model_card
 from wenet_uio.train.observation import FirstUtterance, observe
+from wenet_uio.train.only_shows import only_shows
 from wenet_uio.train.outcome import LaunchedStep, StepOutcome
 from wenet_uio.train.progress import Progress
 from wenet_uio.train.report import Reporter
@@ -100,7 +101,7 @@ class Trainer:
             False if a SIGTERM ended training early, with the state saved.
         """
         complete = self.progress.end(self.config)
-        if complete:
+        if complete and self.progress.to_observe is None:
             log.info("%s: complete, %s", self.folder.path, complete)
         elif not self._train():
             return False
@@ -109,10 +110,12 @@ class Trainer:
             self.folder.keep(self.config.keep_last, self.config.keep_best)
             self.folder.finish(self.progress.newest_weights)
             if self.config.report:
-                report = write_run_report(self.folder.path, self.reporter.tensorboard_dir)
-                log.info("report: %s", report)
+                with only_shows("report"):
+                    report = write_run_report(self.folder.path, self.reporter.tensorboard_dir)
+                    log.info("report: %s", report)
 
-            write_model_card(self.folder.path)
+            with only_shows("model card"):
+                write_model_card(self.folder.path)
 
         return True
 
@@ -235,6 +238,11 @@ class Trainer:
             if self.compared:
                 self._validate_start(self.compared)
             self.save()
+        if self.progress.to_observe is not None:
+            cv = FirstUtterance(self.cv)
+            for _ in cv:
+                self.watchdog.beat("reading an utterance for pictures")
+            self._observe(self.progress.to_observe, cv)
 
     def _validate_start(self, compared: Mapping[str, float]) -> None:
         """Validate the weights that the run starts from, and keep their loss."""
@@ -407,18 +415,6 @@ class Trainer:
             progress.samples + self.train.left_out(progress.epoch), progress.costs
         )
         account = reconciled(samples)
-        self.reporter.end_epoch(progress.step, train, self._means(validation), account, costs)
-
-        if self.config.observe_interval and progress.epoch % self.config.observe_interval == 0:
-            self.watchdog.beat(f"pictures after step {progress.step}")
-            assert cv.batch is not None, "a loader without batches is refused before training"
-            observation = observe(self.engine, cv.batch)
-            audio = None
-            if observation is not None and progress.epoch == 0:
-                audio = self.cv.audio_of(observation.key)
-            self.reporter.observed(progress.step, observation, audio)
-
-        self._warn_if_worse(validation.losses())
         loss = validation.losses()["loss"]
         weights = self.engine.weights()
         if self.world.rank == 0:
@@ -432,12 +428,38 @@ class Trainer:
             }
             self.folder.save_epoch(progress.epoch, weights, measured, self.average)
 
+        self.reporter.end_epoch(progress.step, train, self._means(validation), account, costs)
+        self._warn_if_worse(validation.losses())
+        if self.config.observe_interval and progress.epoch % self.config.observe_interval == 0:
+            progress.to_observe = progress.epoch
+
         progress.end_epoch(loss)
         self.save()
         if self.world.rank == 0:
             self.folder.keep(self.config.keep_last, self.config.keep_best)
 
+        if progress.to_observe is not None:
+            self._observe(progress.to_observe, cv)
+
         return True
+
+    def _observe(self, epoch: int, cv: FirstUtterance) -> None:
+        """Write the pictures of an epoch whose state is saved, and its audio once in a run."""
+        self.watchdog.beat(f"pictures after step {self.progress.step}")
+        assert cv.batch is not None, "a loader without batches is refused before training"
+        with only_shows("pictures"):
+            observation = observe(self.engine, cv.batch)
+            audio = None
+            if observation is not None and epoch == 0:
+                with only_shows("audio"):
+                    audio = self.cv.audio_of(observation.key)
+                    if audio is None:
+                        log.info("no dev/audio in TensorBoard: %s has no audio", observation.key)
+            self.reporter.observed(self.progress.step, observation, audio)
+
+        self.progress.to_observe = None
+        if self.progress.end(self.config):  # no later state says that the pictures are written
+            self.save()
 
     def _asked_in_validation(self) -> bool:
         self.watchdog.beat(f"validation after step {self.progress.step}")
