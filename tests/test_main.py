@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import runpy
 import sys
 from collections.abc import Iterator
 from importlib.metadata import entry_points
@@ -47,6 +48,24 @@ def test_every_help_has_at_most_80_columns_and_an_example(name, monkeypatch):
     text = parser_of_command(name).format_help()
     assert name not in OWN or [line for line in text.splitlines() if len(line) > 80] == []
     assert f"\n    wenet-uio {name}" in text
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted(path for path in ROOT.glob("wenet_uio/[bt]*/*.py") if "def main(" in path.read_text()),
+    ids=lambda path: f"{path.parent.name}.{path.stem}",
+)
+def test_every_module_of_a_command_is_run_by_python_m(path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [str(path), "--help"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(path), run_name="__main__")  # as -m does, without its warning
+    assert not end.value.code
+
+    module = f"{path.parent.name}.{path.stem}"
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"usage: python -m wenet_uio.{module} " in said or module == "bin.launch"
+    prints_data = [each.prints_data for each in COMMANDS.values() if each.module == module]
+    assert prints_data == ["run(main, prints_data=True)" in path.read_text()]
 
 
 @pytest.mark.parametrize("name", OWN)

@@ -225,5 +225,8 @@ def print_json(value: object) -> None:
 def _name_of_command() -> str:
     """Return how the command was started, as its examples show it."""
     script = Path(sys.argv[0])
-    is_module = script.parent.name == "bin" and script.parent.parent.name == "wenet_uio"
-    return f"python -m wenet_uio.bin.{script.stem}" if is_module else script.name
+    folder = script.resolve().parent
+    # A clone may be called wenet_uio, and its scripts of tools/ are no modules.
+    if folder.parent == Path(__file__).resolve().parent:
+        return f"python -m wenet_uio.{folder.name}.{script.stem}"
+    return script.name

@@ -6,7 +6,7 @@ It is called in the folder of a recipe; ablation.sh calls it after each model. I
 resampled utterances; the errors of all seeds of a row are added up first.
 """
 
-from wenet_uio.cli import command_parser
+from wenet_uio.cli import command_parser, run
 from wenet_uio.train.ablation import write_table
 
 
@@ -20,3 +20,7 @@ def main() -> None:
     parser.add_argument("rows", nargs="+", metavar="ROW", help="rows in the order of the table")
     args = parser.parse_args()
     print(write_table(args.folder, args.rows, args.tests.split()))
+
+
+if __name__ == "__main__":
+    run(main)

@@ -19,7 +19,7 @@ import os
 
 import torch
 
-from wenet_uio.cli import add_json, command_parser, print_json
+from wenet_uio.cli import add_json, command_parser, print_json, run
 from wenet_uio.config import Config, load_config
 from wenet_uio.dataset.ctc_path import CtcFrames
 from wenet_uio.dataset.reader import BatchReader
@@ -149,3 +149,7 @@ def main() -> int:
         print_json(report.as_dict())
 
     return 1 if report.losses else 0
+
+
+if __name__ == "__main__":
+    run(main)

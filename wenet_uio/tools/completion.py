@@ -8,7 +8,7 @@
 The script needs no Python at a TAB. Print it again after an update of the package.
 """
 
-from wenet_uio.cli import command_parser
+from wenet_uio.cli import command_parser, run
 from wenet_uio.commands import COMMANDS, parser_of_command
 from wenet_uio.completion import SCRIPTS, completed
 
@@ -24,3 +24,7 @@ def main() -> None:
         commands |= completed(name, command.purpose, parser_of_command(name))
 
     print(SCRIPTS[args.shell](commands), end="")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -10,7 +10,7 @@ get the statistics of the stacked frames.
 import random
 from pathlib import Path
 
-from wenet_uio.cli import command_parser
+from wenet_uio.cli import command_parser, run
 from wenet_uio.config import load_config
 from wenet_uio.config.command_line import add_override_option
 from wenet_uio.dataset.formats.patterns import expand
@@ -68,3 +68,7 @@ def main() -> None:
 
     statistics = cmvn_statistics(lines, config.dataset_conf, executor_of(args), args.allow_bad)
     write_cmvn(stacked(statistics, config.model_conf.stacked_frames), args.out_cmvn)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -19,7 +19,7 @@ import unicodedata
 from pathlib import Path
 from typing import get_args
 
-from wenet_uio.cli import add_json, command_parser, print_json
+from wenet_uio.cli import add_json, command_parser, print_json, run
 from wenet_uio.files import written_aside
 from wenet_uio.scoring.scores import (
     ReportFormat,
@@ -190,3 +190,7 @@ def main() -> None:
 
     if options.html:
         write_page(options, scores)
+
+
+if __name__ == "__main__":
+    run(main, prints_data=True)

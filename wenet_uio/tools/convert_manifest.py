@@ -15,7 +15,7 @@ of an utterance are kept if the target has room for them. Paths become absolute.
 
 from pathlib import Path
 
-from wenet_uio.cli import command_parser
+from wenet_uio.cli import command_parser, run
 from wenet_uio.executor import add_executor_options, executor_of
 from wenet_uio.prepare.manifests import WRITERS, convert_manifest
 from wenet_uio.prepare.own_corpus import add_read_options, read_options
@@ -58,3 +58,7 @@ def main() -> None:
         args.text,
     )
     print(f"{args.target}: {count} utterances")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from wenet_uio.cli import command_parser
+from wenet_uio.cli import command_parser, run
 from wenet_uio.executor import Executor, add_executor_options, executor_of
 from wenet_uio.messages import listed, note
 from wenet_uio.prepare.nemo_scan import buckets_of, chosen_of, scan_manifest
@@ -181,3 +181,7 @@ def main(words: Sequence[str] | None = None) -> int:
         )
 
     return int(bool(bad) and not args.allow_bad)
+
+
+if __name__ == "__main__":
+    run(main)

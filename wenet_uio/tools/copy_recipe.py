@@ -11,7 +11,7 @@ are in the clone alone.
 import shlex
 from pathlib import Path
 
-from wenet_uio.cli import command_parser
+from wenet_uio.cli import command_parser, run
 from wenet_uio.prepare.new_recipe import copy_recipe, public_recipes
 
 
@@ -26,3 +26,7 @@ def main() -> None:
 
     for script in copy_recipe(args.name, args.examples):
         print(f"bash {shlex.quote(str(script))}")
+
+
+if __name__ == "__main__":
+    run(main)

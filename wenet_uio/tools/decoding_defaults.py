@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 
-from wenet_uio.cli import command_parser
+from wenet_uio.cli import command_parser, run
 from wenet_uio.config import load_config
 from wenet_uio.config.command_line import add_trust_code
 
@@ -31,3 +31,7 @@ def main() -> None:
     print(*config.family.modes_of_recipes(config.model_conf))
     print(*config.family.options)
     print(*config.family.trained_scored_modes(config.model_conf))
+
+
+if __name__ == "__main__":
+    run(main)

@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from wenet_uio.cli import command_parser
+from wenet_uio.cli import command_parser, run
 from wenet_uio.prepare.archive import unpack
 from wenet_uio.prepare.download import download
 
@@ -73,3 +73,7 @@ def main() -> None:
     download(args.url, archive, size=args.size, sha256=args.sha256)
     unpack(archive, args.to, dict(args.count))
     archive.unlink()
+
+
+if __name__ == "__main__":
+    run(main)

@@ -23,7 +23,7 @@ import sys
 
 import yaml
 
-from wenet_uio.cli import command_parser
+from wenet_uio.cli import command_parser, run
 from wenet_uio.diagnose.bin_estimate import estimate_bins
 from wenet_uio.diagnose.bin_options import add_options, config_of, data_of
 
@@ -54,3 +54,7 @@ def main(argv: list[str] | None = None) -> None:
     conf = {"batch_conf": estimate.batch_conf()}
     print(yaml.safe_dump(conf, sort_keys=False, default_flow_style=None), end="")
     print("  # bucket_batch_size: [...]   utterances per batch, one number per bin")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -12,7 +12,7 @@ Of a damaged shard, all samples that can be read are given. The exit status is t
 
 import sys
 
-from wenet_uio.cli import add_json, command_parser
+from wenet_uio.cli import add_json, command_parser, run
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.prepare.extraction import extract, read_samples
 
@@ -55,3 +55,7 @@ def main() -> int:
         raise ValueError(f"no sample {with_key}in {', '.join(args.shards)}")
 
     return failed
+
+
+if __name__ == "__main__":
+    run(main, prints_data=True)

@@ -17,7 +17,7 @@ import argparse
 
 import torch
 
-from wenet_uio.cli import command_parser
+from wenet_uio.cli import command_parser, run
 from wenet_uio.config.command_line import add_override_option
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.open import open_filtered
@@ -94,3 +94,7 @@ def main() -> None:
     trial = make_trial(config, memory, with_ddp=args.ranks > 1)
     batches = largest_batches(policy, shapes, trial, memory)
     print(batch_conf_yaml(policy, shapes, batches, conf.views.number), end="")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -13,7 +13,7 @@ repeated run indexes the other shards.
 import sys
 from pathlib import Path
 
-from wenet_uio.cli import add_json, command_parser, print_json
+from wenet_uio.cli import add_json, command_parser, print_json, run
 from wenet_uio.config.mixture import load_mixture
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
 from wenet_uio.dataset.open import MIXTURE_SUFFIXES
@@ -69,3 +69,7 @@ def main() -> int:
         bad_count += len(indexed.bad)
 
     return 1 if bad_count else 0
+
+
+if __name__ == "__main__":
+    run(main)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wenet_uio.cli import command_parser
+from wenet_uio.cli import command_parser, run
 from wenet_uio.executor import add_executor_options, executor_of
 from wenet_uio.prepare.joining import Joining, join_utterances
 from wenet_uio.prepare.kaldi_tables import read_utterances
@@ -63,3 +63,7 @@ def main() -> None:
     lines = read_utterances(str(wav_scp), str(text), str(segments) if segments.exists() else None)
     joined = join_utterances(lines, args.out, joining, executor_of(args))
     print(f"{args.out}: {len(joined)} utterances, joined of {len(lines)}")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 
-from wenet_uio.cli import command_parser
+from wenet_uio.cli import command_parser, run
 from wenet_uio.prepare.texts import tell_odd_texts
 from wenet_uio.text.symbols import write_symbols
 from wenet_uio.text.table import read_table
@@ -65,3 +65,7 @@ def main() -> None:
         )
 
     write_symbols(options.units, kept)
+
+
+if __name__ == "__main__":
+    run(main)

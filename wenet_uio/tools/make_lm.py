@@ -17,7 +17,7 @@ from typing import get_args
 
 from tqdm import tqdm
 
-from wenet_uio.cli import command_parser
+from wenet_uio.cli import command_parser, run
 from wenet_uio.config import load_config
 from wenet_uio.config.command_line import add_trust_code
 from wenet_uio.files import require_writable
@@ -140,3 +140,7 @@ def texts_of(path: str, without_keys: bool) -> list[str]:
 def sentences(texts: Sequence[str], cut: Callable[[str], Sequence[str]]) -> Iterator[Sequence[str]]:
     """Cut texts into units, with a progress bar."""
     return map(cut, tqdm(texts, unit="text", disable=hides_bar()))
+
+
+if __name__ == "__main__":
+    run(main)

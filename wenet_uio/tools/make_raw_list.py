@@ -6,7 +6,7 @@ LIST.json has the totals and the bad utterances. An utterance whose audio cannot
 trained on; stderr names it, and the exit status is 1.
 """
 
-from wenet_uio.cli import command_parser
+from wenet_uio.cli import command_parser, run
 from wenet_uio.dataset.corpus.indexing import THREADS
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
 from wenet_uio.executor import add_executor_options, executor_of
@@ -43,3 +43,7 @@ def main() -> int:
         utterances, args.data_list, args.num_utts_per_shard, executor_of(args, otherwise=THREADS)
     )
     return tell_outcome(args.data_list, bad, args.allow_bad)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -11,7 +11,7 @@ status is 1.
 
 import argparse
 
-from wenet_uio.cli import command_parser
+from wenet_uio.cli import command_parser, run
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
 from wenet_uio.executor import add_executor_options, executor_of
 from wenet_uio.prepare.kaldi_tables import add_table_options, utterances_of
@@ -121,3 +121,7 @@ def main() -> int:
     )
 
     return tell_outcome(args.shards_list, bad, args.allow_bad)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -18,7 +18,7 @@ import shlex
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from wenet_uio.cli import command_parser
+from wenet_uio.cli import command_parser, run
 from wenet_uio.prepare.corpus_parts import check_part
 from wenet_uio.prepare.embedded import with_containers
 from wenet_uio.prepare.new_recipe import is_installed, recipe_home, require_new, write_recipe
@@ -86,3 +86,7 @@ def main() -> None:
     write_recipe(recipe_home() / "examples" / "custom" / "s0", folder, args.name, options)
     counts = ", ".join(f"{len(recordings)} {part}" for part, recordings in parts.items())
     print(f"{folder}: {counts} utterances; bash {shlex.quote(str(folder / 'run.sh'))}")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -16,7 +16,7 @@ Exit status: 1 if an utterance is lost or planned twice, which would be a bug; 0
 import argparse
 import sys
 
-from wenet_uio.cli import add_json, command_parser, print_json
+from wenet_uio.cli import add_json, command_parser, print_json, run
 from wenet_uio.config import load_config
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.passes import Passes
@@ -97,3 +97,7 @@ def main() -> int:
 
     print_report(report, corpus, as_json=args.json)
     return 1 if report.lost or report.duplicated else 0
+
+
+if __name__ == "__main__":
+    run(main)

@@ -10,7 +10,7 @@ is fast enough.
 
 import torch
 
-from wenet_uio.cli import add_json, command_parser, print_json
+from wenet_uio.cli import add_json, command_parser, print_json, run
 from wenet_uio.config import load_config
 from wenet_uio.config.command_line import add_override_option
 from wenet_uio.dataset.chain.compiled import compiled
@@ -90,3 +90,7 @@ def main() -> None:
     (note if args.json else print)("\n".join(lines))
     if args.json:
         print_json(report)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from wenet_uio.cli import add_loudness, command_parser
+from wenet_uio.cli import add_loudness, command_parser, run
 from wenet_uio.config.command_line import add_trust_code
 from wenet_uio.convert.start import open_start
 from wenet_uio.files import written_aside
@@ -188,3 +188,7 @@ def print_counts(counts: dict[str, Any], out: str) -> None:
         print(f"  left out, {reason}: {count['utterances']} ({count['seconds'] / 3600:.2f} hours)")
     if kept["changed_texts"]:
         print(f"  {kept['changed_texts']} texts are written in another way than recognised")
+
+
+if __name__ == "__main__":
+    run(main)

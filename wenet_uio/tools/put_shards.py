@@ -7,7 +7,7 @@ package (pip install -r requirements/s3.txt); endpoint and credentials come from
 (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, …).
 """
 
-from wenet_uio.cli import command_parser
+from wenet_uio.cli import command_parser, run
 from wenet_uio.executor import Executor
 from wenet_uio.prepare.upload import put_shards
 
@@ -24,3 +24,7 @@ def main() -> None:
         args.data_list, args.target, args.remote_list, Executor(args.nj, "threads")
     )
     print(f"{args.remote_list}: {shards} shards in {args.target}, {copied} of them copied")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -6,7 +6,7 @@
 It is the clone, or a folder of the installed package.
 """
 
-from wenet_uio.cli import command_parser
+from wenet_uio.cli import command_parser, run
 from wenet_uio.prepare.new_recipe import recipe_home
 
 
@@ -14,3 +14,7 @@ def main() -> None:
     """Print the folder."""
     command_parser(__doc__).parse_args()
     print(recipe_home())
+
+
+if __name__ == "__main__":
+    run(main)

@@ -12,7 +12,7 @@ rates. It warns of each error rate that is higher than before fine-tuning.
 
 import sys
 
-from wenet_uio.cli import command_parser
+from wenet_uio.cli import command_parser, run
 from wenet_uio.train.model_card import CardFacts, write_model_card
 from wenet_uio.train.run_report import worse_than_before, write_run_report
 
@@ -45,3 +45,7 @@ def main() -> None:
         print(card)
     for line in worse_than_before(args.model_dir):
         print(f"warning: {args.model_dir}: {line}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 
-from wenet_uio.cli import command_parser
+from wenet_uio.cli import command_parser, run
 from wenet_uio.text.spm import MODEL_TYPES, SentencepieceOptions, train_sentencepiece
 from wenet_uio.text.symbols import read_non_lang_syms
 from wenet_uio.text.table import numbered_lines
@@ -75,3 +75,7 @@ def main() -> None:
         seed=options.seed,
     )
     train_sentencepiece(texts, options.model_prefix, conf)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -12,7 +12,7 @@ import io
 import sys
 from typing import cast
 
-from wenet_uio.cli import command_parser
+from wenet_uio.cli import command_parser, run
 from wenet_uio.text.symbols import WORD_START
 from wenet_uio.text.table import numbered_lines
 from wenet_uio.text.tokenizer import build_splitter
@@ -78,3 +78,7 @@ def main() -> None:
             for start in range(0, len(tokens), chars_per_token)
         )
         print(*fields[: options.skip_ncols], *map("".join, groups))
+
+
+if __name__ == "__main__":
+    run(main, prints_data=True)
