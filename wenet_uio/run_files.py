@@ -38,9 +38,28 @@ RUNNING = "running"
 ENVIRONMENT = "environment.yaml"
 MODEL_CARD = "README.md"
 LOCK = "running.lock"
+BOARD = "tensorboard"
 LEDGER = "bad_samples.jsonl"
 TOO_LARGE = "too_large.jsonl"
 FRAMES = "frames"
+
+
+def board_folder(folder: str | Path, given: str | Path | None = None) -> Path:
+    """Return the folder of the TensorBoard files of a run.
+
+    Below a folder elsewhere, which several runs may share as in recipes of WeNet, a run has a
+    folder of its name: its start removes the curves of other runs from its folder.
+
+    Args:
+        folder: that of the run.
+        given: --tensorboard_dir.
+    """
+    folder = Path(folder)
+    if given is None:
+        return folder / BOARD
+    if Path(given).resolve().is_relative_to(folder.resolve()):
+        return Path(given)
+    return Path(given, folder.resolve().name)
 
 
 def read_starts(folder: str | Path) -> list[dict[str, Any]]:

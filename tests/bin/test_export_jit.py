@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tarfile
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -78,6 +79,63 @@ def test_both_files_are_written_and_checked(trained):
     )
     for name in ("final.zip", "final_quant.zip"):
         assert from_torchscript((trained / name).read_bytes()).subsampling_rate() == 4
+
+
+def exported_as_wenet_does(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Call export_jit.py with the options of stage 6 of WeNet's recipes."""
+    files = {"config": "train.yaml", "checkpoint": "final.pt", "output_file": "final.zip"}
+    files |= {"output_quant_file": "final_quant.zip"}
+    words = [word for name, file in files.items() for word in (f"--{name}", str(folder / file))]
+    monkeypatch.setattr(sys, "argv", ["export_jit.py", *words])
+    export_jit.main()
+
+
+@pytest.mark.parametrize("data_type", ["raw", "shard"])
+def test_without_check_data_the_validation_set_of_the_run_is_taken(
+    data_type, trained, monkeypatch, capsys
+):
+    data_list = trained / "data.list"
+    if data_type == "shard":
+        with tarfile.open(trained / "0.tar", "w") as tar:
+            for name in ("0.wav", "1.wav", "2.wav"):
+                tar.add(trained / name, name)
+                tar.addfile(tarfile.TarInfo(name.replace("wav", "txt")))
+        data_list = trained / "shards.list"
+        data_list.write_text(f"{trained}/0.tar\n")
+    start = {"cv_data": {"list": str(data_list), "utterances": 3, "hours": 0.1}}
+    (trained / "environment.yaml").write_text(yaml.safe_dump([{}, start]))
+
+    exported_as_wenet_does(trained, monkeypatch)
+    told = capsys.readouterr()
+    assert f"the export is checked with {data_list}, the validation set of the run" in told.err
+    assert "final.zip: 3 of 3 utterances and 3 of 3 short beginnings as the che" in told.out
+    assert (trained / "final_quant.zip").exists()
+
+
+@pytest.mark.parametrize(
+    ("lost", "reason"),
+    [
+        (None, "does not name the validation set of a run)"),
+        ("the list", "gone.list"),
+        ("the audio", "0.wav: No such file or directory"),
+    ],
+)
+def test_without_check_data_and_without_the_validation_set_noise_is_taken(
+    lost, reason, trained, monkeypatch, capsys
+):
+    if lost is not None:
+        named = trained / ("data.list" if lost == "the audio" else "gone.list")
+        start = {"cv_data": {"list": str(named), "utterances": 3, "hours": 0.1}}
+        (trained / "environment.yaml").write_text(yaml.safe_dump([start]))
+    for path in trained.glob("*.wav"):
+        path.unlink()
+
+    exported_as_wenet_does(trained, monkeypatch)
+    told = capsys.readouterr()
+    assert "the export is checked with noise, not with speech: give --check_data LIST (" in told.err
+    assert reason in told.err
+    assert "final.zip: 20 of 20 utterances and 3 of 3 short beginnings as the che" in told.out
+    assert (trained / "final_quant.zip").exists()
 
 
 class Forgetful:

@@ -10,12 +10,13 @@ import pytest
 import torch
 
 from wenet_uio.config import load_config
+from wenet_uio.messages import said_once
 from wenet_uio.models import build_model
 from wenet_uio.search import MODES, DecodeOptions, ctc_greedy_search, ctc_prefix_beam_search, decode
 from wenet_uio.search.context_graph import ContextGraph
 from wenet_uio.search.modes import check_parts
 from wenet_uio.search.rescoring import attention_rescoring
-from wenet_uio.search.types import Hypothesis
+from wenet_uio.search.types import Hypothesis, NBest
 
 WENETS = ("attention", "attention_rescoring", "ctc_greedy_search", "ctc_prefix_beam_search")
 KINDS = (
@@ -267,11 +268,22 @@ def test_hypotheses_with_too_many_decoder_scores_are_rescored_in_groups_with_the
 
 
 @pytest.mark.parametrize("stored", ["conformer"], indirect=True)
-def test_reverse_weight_needs_a_right_to_left_decoder(stored):
+def test_reverse_weight_is_0_without_a_right_to_left_decoder_and_the_log_says_so_once(
+    stored, caplog
+):
     model, outputs = stored
-    options = DecodeOptions(reverse_weight=0.5)
-    with pytest.raises(ValueError, match=r"reverse_weight 0\.5 needs decoder bitransformer"):
-        decode(model, outputs["feats"], outputs["feats_lengths"], ["attention_rescoring"], options)
+    said_once.clear()
+
+    def rescored(weight: float) -> list[NBest]:
+        options = DecodeOptions(reverse_weight=weight)
+        batch = outputs["feats"], outputs["feats_lengths"], ["attention_rescoring"]
+        return decode(model, *batch, options)["attention_rescoring"]
+
+    plain = rescored(0.0)
+    assert not caplog.records
+    assert [rescored(0.5), rescored(0.5)] == [plain, plain]
+    (line,) = caplog.messages
+    assert line.startswith("reverse_weight 0.5 is 0 for this model, whose decoder has no right-to")
 
 
 @pytest.mark.parametrize("stored", ["conformer"], indirect=True)

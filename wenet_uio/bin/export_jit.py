@@ -4,8 +4,8 @@
         --checkpoint exp/conformer/avg.pt --output_file final.zip \\
         --output_quant_file final_quant.zip --check_data data/test/data.list
 
-A model is written only if it recognises the audio of --check_data as the checkpoint does. A model
-that can stream is checked in chunks too.
+A model is written only if it recognises audio as the checkpoint does: that of --check_data, else of
+the validation set of the run, else noise. A model that can stream is checked in chunks too.
 """
 
 from __future__ import annotations

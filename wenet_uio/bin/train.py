@@ -49,7 +49,7 @@ from wenet_uio.models.build import build_trainable
 from wenet_uio.models.lengths import ctc_frames
 from wenet_uio.models.trainable_model import TrainableModel
 from wenet_uio.models.weights import load_parts, load_weights
-from wenet_uio.run_files import CONVERTED, INIT, LEDGER, TRAIN_CONFIG, read_starts
+from wenet_uio.run_files import CONVERTED, INIT, LEDGER, TRAIN_CONFIG, board_folder, read_starts
 from wenet_uio.text.labels import Tokenizer
 from wenet_uio.train.baseline import compared_losses
 from wenet_uio.train.build import DEEPSPEED_CONFIG, build_engine
@@ -129,7 +129,8 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--tensorboard_dir",
-        help="folder of TensorBoard's files (default: tensorboard in model_dir)",
+        help="folder of TensorBoard's files; outside of model_dir, they are in a folder of its name "
+        "below it (default: tensorboard in model_dir)",
     )
     parser.add_argument("--train_engine", help=f"{', '.join(ENGINES)} (default: the config's)")
     parser.add_argument(
@@ -271,7 +272,7 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
             warn_of_unknown_units(train.corpus, tokenizer)
 
     engine = build_engine(model, config, world, args.seed, args.deepspeed_config)
-    board = args.tensorboard_dir or folder.path / "tensorboard"
+    board = board_folder(folder.path, args.tensorboard_dir)
     check_trackers(config.tracker)
     trackers = Trackers(config.tracker, folder.path, shown_values(config.model_dump(mode="json")))
     reporter = Reporter(

@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from wenet_uio.messages import warn_once
 from wenet_uio.models.decoder import reversed_hypotheses
 from wenet_uio.models.interfaces import RescoringModel
 from wenet_uio.models.masks import length_mask
@@ -29,17 +30,16 @@ def attention_rescoring(
     Args:
         nbests: hypotheses of each utterance with their CTC scores.
         encoded: encoder frames (B, T', D) and lengths (B,).
-        reverse_weight: share of the right-to-left decoder in the decoder score.
+        reverse_weight: share of the right-to-left decoder in the decoder score; of a model
+            without one, it is 0, and a warning says so.
         prompts: (B, P) first tokens of the decoder; they do not count for the score. None: sos.
-
-    Raises:
-        ValueError: reverse_weight is above 0 and the model has no right-to-left decoder.
     """
-    if reverse_weight > 0 and not model.decoder.bidirectional:
-        raise ValueError(
-            f"reverse_weight {reverse_weight} needs decoder bitransformer; set it to 0 for this "
-            "model"
+    if reverse_weight > 0 and not model.decoder.bidirectional:  # as in the recipes of WeNet
+        warn_once(
+            f"reverse_weight {reverse_weight:g} is 0 for this model, whose decoder has no "
+            "right-to-left half (only decoder: bitransformer has one)"
         )
+        reverse_weight = 0.0
 
     encoder_out, lengths = encoded
     starts = _starts(model, lengths, prompts)

@@ -99,7 +99,8 @@ class DecodeOptions(RequestOptions):
     ctc_weight: float = 0.3
     """Rescoring and joint search: weight of the CTC score."""
     reverse_weight: float | None = None
-    """Rescoring: share of the right-to-left decoder in the decoder score; None: as trained."""
+    """Rescoring: share of the right-to-left decoder in the decoder score, 0 for a model without
+    one; None: as trained."""
     transducer_weight: float = 1.0
     """rnnt_beam_search: share of the transducer in the probability of each token; CTC has the rest.
     Below 1, a frame has at most one token."""

@@ -13,6 +13,7 @@ rates. It warns of each error rate that is higher than before fine-tuning.
 import sys
 
 from wenet_uio.cli import command_parser, run
+from wenet_uio.run_files import board_folder
 from wenet_uio.train.model_card import CardFacts, write_model_card
 from wenet_uio.train.run_report import worse_than_before, write_run_report
 
@@ -23,7 +24,7 @@ def main() -> None:
     parser.add_argument("model_dir", help="folder of the run")
     parser.add_argument(
         "--tensorboard_dir",
-        help="folder of TensorBoard's files (default: tensorboard in model_dir)",
+        help="as --tensorboard_dir of the training (default: tensorboard in model_dir)",
     )
     parser.add_argument(
         "--language",
@@ -38,7 +39,8 @@ def main() -> None:
         "that card)",
     )
     args = parser.parse_args()
-    print(write_run_report(args.model_dir, args.tensorboard_dir), flush=True)
+    board = board_folder(args.model_dir, args.tensorboard_dir)
+    print(write_run_report(args.model_dir, board), flush=True)
     metric = None if args.char is None else ("wer", "cer")[int(args.char)]
     card = write_model_card(args.model_dir, CardFacts(args.language, metric))
     if card is not None:
