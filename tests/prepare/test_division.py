@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -70,6 +71,62 @@ def test_development_is_taken_from_training_if_only_test_is_given(corpus, capsys
         f"no utterance is for dev: {len(parts['dev'])} utterances of train are used for dev"
         in capsys.readouterr().err
     )
+
+
+def part_files(corpus: Path) -> dict[str, Path]:
+    """Tables of train and of dev, and one of both that names the parts."""
+    train, dev = "wav/utt0000.wav\tx{0}\nwav/utt0001.wav\tx{0}\n", "wav/utt0002.wav\tx{0}\n"
+    tables = {"train": train.format(""), "dev": dev.format("")}
+    tables["all"] = "path\ttext\tsplit\n" + train.format("\ttrain") + dev.format("\tdev")
+    return {name: written(corpus / f"{name}.tsv", table) for name, table in tables.items()}
+
+
+@pytest.mark.parametrize(
+    ("transcripts", "dev", "test"),
+    [
+        ("train", "dev", None),
+        ("train", "dev", "dev"),
+        ("all", None, None),
+        ("all", None, "dev"),
+        ("all", None, "of_dev"),
+    ],
+)
+def test_a_corpus_with_train_and_dev_only_decodes_dev_as_test_and_says_so(
+    corpus, transcripts, dev, test, capsys
+):
+    files = part_files(corpus)
+    files["of_dev"] = written(corpus / "o.tsv", "path\ttext\tsplit\nwav/utt0002.wav\tx\tdev\n")
+    parts = read_corpus(files[transcripts], dev=dev and files[dev], test=test and files[test])
+    assert {part: [one.key for one in of] for part, of in parts.items()} == {
+        "train": ["utt0000", "utt0001"],
+        "dev": ["utt0002"],
+        "test": ["utt0002"],
+    }
+    assert (
+        "no utterance is for test: the 1 utterances of dev are decoded as test"
+        in capsys.readouterr().err
+    )
+
+
+def test_folders_train_and_dev_are_the_parts_of_a_corpus(corpus):
+    names = ("train/a", "train/b", "dev/c")
+    with_audio(corpus / "all", *(f"{name}.wav" for name in names))
+    for name in names:
+        written(corpus / "all" / f"{name}.txt", "x")
+    parts = read_corpus(corpus / "all")
+    assert {part: [one.wav.name for one in of] for part, of in parts.items()} == {
+        "train": ["a.wav", "b.wav"],
+        "dev": ["c.wav"],
+        "test": ["c.wav"],
+    }
+
+
+def test_a_test_file_with_some_utterances_of_dev_is_refused(corpus):
+    train = part_files(corpus)["train"]
+    dev = written(corpus / "two.tsv", "wav/utt0002.wav\tx\nwav/utt0003.wav\tx\n")
+    some = written(corpus / "some.tsv", "wav/utt0002.wav\tx\n")
+    with pytest.raises(ListError, match="utt0002: two utterances"):
+        read_corpus(train, dev=dev, test=some)
 
 
 @pytest.mark.parametrize("number", [3, 4, 5, 7, 10, 12, 20, 50])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from zlib import crc32
 
 from wenet_uio.dataset.formats.data_list import RawLine
@@ -55,8 +55,17 @@ def part_of(line: RawLine) -> str | None:
     return PARTS.get((field_of(line, "part") or "").lower())
 
 
+def divide_corpus(parts: Collection[str | None]) -> bool:
+    """Whether names of files or folders divide a corpus: all name a part, and train and another
+    part are among them.
+    """
+    return None not in parts and "train" in parts and len(set(parts)) > 1
+
+
 def _as_stated(lines: Sequence[RawLine]) -> dict[str, list[RawLine]]:
-    """Divide utterances by their part fields; without a dev part, take a share of train for it."""
+    """Divide utterances by their part fields; without a dev part, take a share of train for it,
+    and without a test part, take dev for it.
+    """
     parts: dict[str, list[RawLine]] = {"train": [], "dev": [], "test": []}
     for line in lines:
         parts[_stated_part(line, lines)].append(line)
@@ -65,6 +74,12 @@ def _as_stated(lines: Sequence[RawLine]) -> dict[str, list[RawLine]]:
     if empty == ["dev"]:
         parts |= _split(parts["train"], {"dev": SHARES["dev"]})
         note(f"no utterance is for dev: {len(parts['dev'])} utterances of train are used for dev")
+    elif empty == ["test"]:
+        parts["test"] = list(parts["dev"])
+        note(
+            f"no utterance is for test: the {len(parts['dev'])} utterances of dev are decoded as "
+            "test; their error rates are too good, since dev also chooses the weights"
+        )
     elif empty:
         files = " and ".join(
             "--from (--data)" if part == "train" else f"--{part}" for part in empty

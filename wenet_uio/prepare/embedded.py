@@ -22,7 +22,7 @@ from wenet_uio.dataset.storage.versions import StorageError
 from wenet_uio.files import written_aside
 from wenet_uio.prepare.columns import tell_text_column
 from wenet_uio.prepare.corpus_parts import Recording, files_below, tell_left_out
-from wenet_uio.prepare.division import PARTS
+from wenet_uio.prepare.division import PARTS, divide_corpus
 
 SUFFIX = ".parquet"
 CELL = re.compile(rf"(.*(?i:{re.escape(SUFFIX)}))/(\d+)\.tar/(\d+)\.(.*)\.(\w+)")
@@ -115,12 +115,10 @@ def read_parquet(path: str, text_field: str | None = None) -> list[RawLine]:
 def _parts(files: Sequence[Path], folder: Path) -> list[str | None]:
     """Return the part that the name of each file gives.
 
-    None for all if only some names give one, or train or test is not among them.
+    None for all if the names do not divide the corpus.
     """
     parts = [_part(file, folder) for file in files]
-    if None in parts or not {"train", "test"} <= set(parts):
-        return [None] * len(files)
-    return parts
+    return parts if divide_corpus(parts) else [None] * len(files)
 
 
 def _part(file: Path, folder: Path) -> str | None:

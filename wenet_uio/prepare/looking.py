@@ -20,7 +20,7 @@ from wenet_uio.prepare.audio_search import with_suffix_of_audio
 from wenet_uio.prepare.beside import FilesOfFolder, TextFile, files_of_corpus
 from wenet_uio.prepare.columns import named_columns
 from wenet_uio.prepare.corpus_parts import files_below
-from wenet_uio.prepare.division import PARTS, part_of
+from wenet_uio.prepare.division import PARTS, divide_corpus, part_of
 from wenet_uio.prepare.embedded import parquet_files
 from wenet_uio.prepare.named_texts import is_transcripts
 from wenet_uio.prepare.table_rows import BAR, STATED_SEPARATOR, TAB, lines_of_table
@@ -258,12 +258,12 @@ def _two_readings(path: Path, example_of: dict[str, str]) -> ListError:
 def with_parts_of_folders(lines: Sequence[RawLine], folder: Path) -> list[RawLine]:
     """Return the lines with the parts that the folders of their audio name.
 
-    They stay as they are unless all folders name a part, and train and test are among them.
+    They stay as they are unless the folders divide the corpus.
 
     `folder/train/a.wav` is of the part train.
     """
     parts = [_part_of_folder(line.wav, folder) for line in lines]
-    if None in parts or not {"train", "test"} <= set(parts) or any(map(part_of, lines)):
+    if not divide_corpus(parts) or any(map(part_of, lines)):
         return list(lines)
 
     return [

@@ -178,7 +178,7 @@ def read_corpus(
     Args:
         transcripts: the utterances of train, or of all parts that have no file of their own.
         dev: the utterances of the development part.
-        test: the utterances of the test part.
+        test: the utterances of the test part; those of the development part are decoded as test.
         text: a key of TEXTS.
 
     Raises:
@@ -191,7 +191,10 @@ def read_corpus(
 
     for part, path in (("dev", dev), ("test", test)):
         if path:
-            lines += _of_part(part, read_transcripts(path, options), path)
+            of_file = read_transcripts(path, options)
+            if part == "test" and _are_those_of_dev(of_file, lines):
+                continue  # dev is decoded as test
+            lines += _of_part(part, of_file, path)
 
     return into_parts(inside_audio(lines, str(transcripts), THREADS), text)
 
@@ -212,8 +215,8 @@ def read_lines(path: Path, options: ReadOptions) -> list[RawLine]:
 def read_transcripts(path: Path, options: ReadOptions = BY_LOOKING) -> list[RawLine]:
     """Read the utterances of a file or folder of transcripts, with absolute paths of audio.
 
-    What was understood is printed. If `path` is a folder with folders `train` and `test`, and maybe
-    `dev`, their audio is of these parts.
+    What was understood is printed. If `path` is a folder with folders `train`, and `test` or `dev`,
+    their audio is of these parts.
 
     Raises:
         ListError: as `read_lines`; or audio is missing, or may be one of several files.
@@ -299,6 +302,17 @@ def into_parts(lines: Sequence[RawLine], normalisation: str) -> dict[str, list[R
         return Recording(line.key, Path(line.wav), line.text, line.start, line.end)
 
     return {part: list(map(recording, members)) for part, members in divide(lines).items()}
+
+
+def _are_those_of_dev(lines: Sequence[RawLine], corpus: Sequence[RawLine]) -> bool:
+    """Tell whether the lines are the development part of the corpus."""
+    in_dev = {_audio_of(line) for line in corpus if part_of(line) == "dev"}
+    return {_audio_of(line) for line in lines} == in_dev
+
+
+def _audio_of(line: RawLine) -> Audio:
+    """Return the audio of a line: file, start and end."""
+    return line.wav, line.start, line.end
 
 
 def _of_part(part: str, lines: Sequence[RawLine], path: Path) -> list[RawLine]:

@@ -42,9 +42,10 @@ From ljspeech on, and where a table has no file at its path, audio is searched b
 
 The column or field `part` (or split, subset) is train, dev or test; or folders train, dev and test
 hold these parts; or --dev and --test name files of these parts. If there is a test part but no
-development part, a tenth of train is used for development. If utterances have no part, a tenth of
-the speakers each is used for development and test; with fewer than ten speakers, a tenth of the
-utterances.
+development part, a tenth of train is used for development. If there is a development part but no
+test part, or --test names the development part, its utterances are decoded as test. If utterances
+have no part, a tenth of the speakers each is used for development and test; with fewer than ten
+speakers, a tenth of the utterances.
 """
 
 from __future__ import annotations
