@@ -175,3 +175,17 @@ def test_a_batch_duration_bounds_the_padded_seconds(folder, ranks):
     for batch in (batch for step in steps for batch in step):
         assert len(batch) * max(seconds(key) for key in batch) <= 4.0001
     assert counts(steps) == {"a": 40, "b": 40, "c": 40}
+
+
+@RANKS
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_only_with_shuffle_has_every_epoch_an_order_of_its_own(folder, ranks, shuffle):
+    for names in ("c", "abc"):
+        train_ds = {
+            "manifest_filepath": [str(folder / f"{name}.json") for name in names],
+            "batch_size": 4,
+            "shuffle": shuffle,
+        }
+        steps = steps_of(train_ds, ranks, epochs=2)
+        first, second = steps[: len(steps) // 2], steps[len(steps) // 2 :]
+        assert (first == second) is not shuffle

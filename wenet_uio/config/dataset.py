@@ -211,7 +211,8 @@ class DatasetConf(AugmentationKeys):
     spec_trim_conf: SpecTrimConf = SpecTrimConf()
     language_conf: LanguageConf = LanguageConf(limited_langs=("zh", "en"))
     shuffle: bool = True
-    """False: all epochs have the same order."""
+    """False: all epochs have the same order. A source of a mixture that an epoch does not read to its
+    end goes on in the next epoch, in this order."""
     seed: int | None = None
     """Seed of the order of the data and of augmentation; null: that of the run, --seed."""
     shuffle_conf: ShuffleConf = ShuffleConf()

@@ -40,6 +40,7 @@ IN_EARLIER_STATES = {
     "group_shards": 1,
     "turns_by_step": False,
     "owed": {},
+    "rounds": "reshuffled",
 }
 """Values of the keys that states of earlier versions lack."""
 
@@ -89,7 +90,7 @@ class Cursor:
                 order.
         """
         self.corpus, self.measure = corpus, measure
-        self.passes = Passes(corpus)
+        self.passes = Passes(corpus, reshuffle)
         self.rank, self.world_size = (options.rank, options.world_size) if partition else (0, 1)
         self.seed, self.epoch_steps = options.seed, options.epoch_steps
         self.reshuffle, self.partition = reshuffle, partition
@@ -260,6 +261,7 @@ class Cursor:
             "counts": self.corpus.counts_digest,
             "partition": self.partition,
             "reshuffle": self.reshuffle,
+            "rounds": self.passes.rounds,
         }
 
     def load_state_dict(self, state: dict[str, Any], *, allow_changes: bool = False) -> None:
@@ -330,6 +332,7 @@ class Cursor:
             "counts": f"the numbers of tokens of {self.corpus.data_list}",
             "partition": "partition",
             "reshuffle": "shuffle",
+            "rounds": "the order of a mixture without shuffle",
             "planner": f"the planner of wenet_uio (version {state['planner']}, now "
             f"{current['planner']})",
         }

@@ -1,3 +1,5 @@
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -158,3 +160,30 @@ def test_a_state_without_debts_begins_with_the_quotas_of_the_first_pass():
 def test_sources_without_remainders_owe_nothing():
     mix = mixture((0.25, 0.75), ((30,) * 3,) * 2, per_pass=100)
     assert Passes(mix).debts(9) == {}
+
+
+@pytest.mark.parametrize("sizes", [((50,) * 6, (30,) * 3), ((50, 40, 30), (7,))])
+def test_without_reshuffle_every_pass_over_whole_sources_takes_the_same_runs(sizes):
+    totals = [sum(size) for size in sizes]
+    mix = mixture([total / sum(totals) for total in totals], sizes)
+    passes = [Passes(mix, reshuffle=False).corpus_of(number) for number in range(3)]
+    first = passes[0]
+    for other in passes[1:]:
+        for name in ("shards", "first", "last", "rounds"):
+            assert getattr(other, name).tolist() == getattr(first, name).tolist()
+
+
+def test_without_reshuffle_a_pass_goes_on_where_the_last_one_left_a_source():
+    mix = mixture((0.5, 0.5), ((30,) * 3, (20,) * 2), per_pass=60)
+    passes = Passes(mix, reshuffle=False)
+    seen = sum((taken(passes, number)[0] for number in range(3)), Counter())
+    of_first = [times for (shard, _), times in seen.items() if shard < 3]
+    assert of_first == [1] * 90  # 3 passes of 30
+
+
+def test_an_utterance_that_comes_twice_in_a_pass_without_reshuffle_has_two_draws():
+    mix = mixture((0.5, 0.5), ((30,), (20,)), per_pass=80)
+    for number in range(2):
+        one_pass = Passes(mix, reshuffle=False).corpus_of(number)
+        hashes = [one_pass.rows(run).key_hash for run in range(one_pass.num_shards)]
+        assert len(set(np.concatenate(hashes).tolist())) == 80

@@ -35,7 +35,7 @@ class Runs(NamedTuple):
     last: np.ndarray
     """uint32: the first sample, and one past the last."""
     rounds: np.ndarray
-    """int32: complete rounds of the source before."""
+    """int32: complete rounds of the source before; without `reshuffle`, rounds of the pass."""
 
 
 NO_RUNS = Runs(*(np.empty(0, dtype) for dtype in (np.int32, np.uint32, np.uint32, np.int32)))
@@ -274,26 +274,40 @@ class Mixture(Corpus):
             zip(numbers.tolist(), (shards - self._first_shard[numbers]).tolist(), strict=True)
         )
 
-    def part(self, offsets: Sequence[int], quotas: Sequence[int]) -> MixedPass:
-        """Return the quota of every source, starting at utterance `offsets[source]` of its stream."""
+    def part(
+        self, offsets: Sequence[int], quotas: Sequence[int], *, reshuffle: bool = True
+    ) -> MixedPass:
+        """Return the quota of every source, starting at utterance `offsets[source]` of its stream.
+
+        Args:
+            offsets: utterances of each source that were read before.
+            quotas: utterances to take of each source.
+            reshuffle: each round of a source has an order of shards of its own. False: all rounds
+                have the order of the first.
+        """
         streams = [
-            self._runs_of_stream(number, offset, quota)
+            self._runs_of_stream(number, offset, quota, reshuffle=reshuffle)
             for number, (offset, quota) in enumerate(zip(offsets, quotas, strict=True))
         ]
         return MixedPass(self, streams)
 
-    def _runs_of_stream(self, number: int, offset: int, count: int) -> Runs:
+    def _runs_of_stream(self, number: int, offset: int, count: int, *, reshuffle: bool) -> Runs:
         """Return runs that hold utterances `offset` to `offset + count` of a source's stream.
 
-        The stream repeats the source without end; each round has an order of shards of its own.
+        The stream repeats the source without end; see `part` for `reshuffle`.
         """
         size = self.sources[number].corpus.num_samples
+        # Passes that read a source to its end draw speeds and augmentation alike, whatever their
+        # number; an utterance that comes twice in a pass still has two draws.
+        first_round = 0 if reshuffle else offset // size
         rounds = []
 
         while count:
             round_, start = divmod(offset, size)
             taken = min(count, size - start)
-            rounds.append(self._runs_of_round(number, round_, start, taken))
+            runs = self._runs_of_round(number, round_ if reshuffle else 0, start, taken)
+            in_pass = np.full_like(runs.rounds, round_ - first_round)
+            rounds.append(runs._replace(rounds=in_pass))
             offset, count = offset + taken, count - taken
 
         return Runs(*map(np.concatenate, zip(*rounds, strict=True))) if rounds else NO_RUNS

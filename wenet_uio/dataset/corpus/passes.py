@@ -25,6 +25,8 @@ class Passes:
     """The passes over a corpus. `starting_at` resumes from the state that `offsets` returned."""
 
     corpus: Corpus
+    reshuffle: bool = True
+    """False: every pass reads the shards of a source in the order of the first round."""
     first_pass: int = 0
     """The pass before which `starts` were counted."""
     starts: Mapping[str, int] = field(default_factory=dict)
@@ -32,6 +34,12 @@ class Passes:
     owed: Mapping[str, float] = field(default_factory=dict)
     """Utterances that sources had too little before `first_pass`, below 0 too much. So a source
     with a share of half an utterance has one in every second pass."""
+
+    @property
+    def rounds(self) -> str:
+        """Order of the rounds of a source, for states: `alike` only if a mixture is not reshuffled."""
+        is_fixed = isinstance(self.corpus, Mixture) and not self.reshuffle
+        return "alike" if is_fixed else "reshuffled"
 
     def corpus_of(self, data_pass: int) -> Corpus:
         """Return the corpus to plan for one pass: the corpus itself, or the part of a mixture that
@@ -41,7 +49,8 @@ class Passes:
             return self.corpus
 
         offsets, owed = self._before(self.corpus, data_pass)
-        return self.corpus.part(offsets.tolist(), _quotas(self.corpus, owed))
+        quotas = _quotas(self.corpus, owed)
+        return self.corpus.part(offsets.tolist(), quotas, reshuffle=self.reshuffle)
 
     def offsets(self, data_pass: int) -> dict[str, int]:
         """Return utterances of each source of a mixture that were read before a pass; empty for a
