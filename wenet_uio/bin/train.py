@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+from contextlib import nullcontext
 from pathlib import Path
 
 from wenet_uio.allocator import keep_freed_memory
@@ -44,7 +45,7 @@ from wenet_uio.hub.address import (
     require_no_name,
 )
 from wenet_uio.hub.load import model_to_train
-from wenet_uio.messages import start_log
+from wenet_uio.messages import start_log, unsaid
 from wenet_uio.models.build import build_trainable
 from wenet_uio.models.lengths import ctc_frames
 from wenet_uio.models.trainable_model import TrainableModel
@@ -246,7 +247,8 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
     folder = RunFolder(args.model_dir)
     state = folder.newest_state()
     start = start_of(args, folder, world) if state is None else resumed_start(folder, args.start)
-    config, tokenizer = read_config(args.config, overrides(args), start and start.config)
+    with nullcontext() if world.rank == 0 else unsaid():  # every rank reads the same notes
+        config, tokenizer = read_config(args.config, overrides(args), start and start.config)
     ctc_is_new = start is not None and has_new_ctc(config, start.config)
     if start is not None:
         config = with_detached_ctc(config, start.config, resumes=state is not None)

@@ -44,12 +44,16 @@ class GroupConf(SourceConf):
                 raise ValueError("filter_conf belongs to the group, not to the sources in it")
         return self
 
-    def members(self) -> list[SourceConf]:
+    def members(self, included_by: str = "data of the config") -> list[SourceConf]:
         """Return the sources with the keys that they inherit. Reads the file if `input_cfg` is a
         path.
 
+        Args:
+            included_by: for messages, where the group stands if no other group includes it.
+
         Raises:
-            ConfigError: the file holds unknown keys or impossible values, or includes itself.
+            ConfigError: the file is missing, holds unknown keys or impossible values, or includes
+                itself.
         """
         if not isinstance(self.input_cfg, str):
             return [conf.inheriting(self, self._files) for conf in self.input_cfg]
@@ -60,6 +64,10 @@ class GroupConf(SourceConf):
             raise ConfigError(
                 f"{self.input_cfg}: this file of sources includes itself: {' > '.join(files)}"
             )
+
+        if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises if a folder may not be entered
+            includer = self._files[-1] if self._files else included_by
+            raise ConfigError(f"{includer}: input_cfg: {self.input_cfg}: no such file of sources")
 
         return [conf.inheriting(self, files) for conf in load_mixture(self.input_cfg).sources]
 

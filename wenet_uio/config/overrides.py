@@ -94,7 +94,7 @@ def with_sources(
         text: _problems_with([change for change in changes if change.text != text], where, load)
         for text in texts
     }
-    lines = [_with_source(problem, remaining) for problem in problems]
+    lines = [_with_source(problem, problems, remaining) for problem in problems]
     if lines == problems:
         return error
 
@@ -102,10 +102,23 @@ def with_sources(
     return ConfigError("\n  ".join([*header, *lines]))
 
 
-def _with_source(problem: str, remaining: Mapping[str, Collection[str]]) -> str:
-    """Name the overrides of a problem; `remaining` has the problems without each override."""
-    texts = [text for text, problems in remaining.items() if problem not in problems]
-    return f"--override_config {' '.join(texts)}: {problem}" if texts else problem
+def _with_source(
+    problem: str, problems: Collection[str], remaining: Mapping[str, Collection[str]]
+) -> str:
+    """Name the overrides of a problem.
+
+    Args:
+        problem: one of `problems`.
+        problems: those with all overrides.
+        remaining: the problems without each override.
+    """
+    without_problem = [text for text, others in remaining.items() if problem not in others]
+
+    # Without an override that the config needs, another problem comes first and hides this one.
+    causes = [text for text in without_problem if set(remaining[text]) <= set(problems)]
+    if not causes:
+        causes = [text for text in without_problem if _parsed(text).path[-1] in problem]
+    return f"--override_config {' '.join(causes)}: {problem}" if causes else problem
 
 
 def _problems_with(

@@ -20,6 +20,7 @@ MISSING = "???"
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 RESOLVER = re.compile(r"\s*([A-Za-z_][\w.]*)\s*:(.*)", re.DOTALL)
 STEP = re.compile(r"\[\s*['\"]?([^\]'\"]+)['\"]?\s*\]|([^.\[\]]+)")
+DOTTED = re.compile(r"\$\{\s*\.*([\w.]+)")
 FIRST_NAME = re.compile(r"\$\{\s*(\w+)\s*[.\[}]")
 MOST_STEPS = 100
 """References of references that are followed; more are a loop."""
@@ -62,6 +63,21 @@ def names_referred_to(value: Any) -> set[str]:
     if isinstance(value, str):
         return set(FIRST_NAME.findall(value))
     return {name for _, part in _parts(value) for name in names_referred_to(part)}
+
+
+def is_referred_to(path: Path, value: Any) -> bool:
+    """Tell whether a reference in a value names the key at a path, a key inside of it, or a section
+    around it. A relative reference, `${..rate}`, is taken to mean every key of that name.
+    """
+    if isinstance(value, str):
+        named = [tuple(dotted.split(".")) for dotted in DOTTED.findall(value)]
+        return any(
+            target[: len(steps)] == steps[: len(target)]
+            for steps in named
+            for target in (path, path[1:])
+            if target
+        )
+    return any(is_referred_to(path, part) for _, part in _parts(value))
 
 
 def unresolved_in(value: Any, path: Path = ()) -> Iterator[tuple[str, Unresolved]]:

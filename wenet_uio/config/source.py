@@ -20,6 +20,7 @@ from wenet_uio.config.base import Section
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.filters import FilterConf
 from wenet_uio.config.named_code import named_record
+from wenet_uio.config.weighted_paths import WEIGHTED, has_weights, weighted_members
 
 _FOLDERS = "wenet_uio.dataset"
 SOURCES: dict[str, str] = {
@@ -48,8 +49,7 @@ Weight = Annotated[float, Field(gt=0, le=1e15)]
 Paths = str | tuple[str, ...]
 """One pattern of paths or several; a pattern may hold ranges and globs."""
 Buckets = Paths | tuple[tuple[str, ...], ...]
-"""Also NeMo's list of lists of paths. A weight beside a path is refused; write a source with its
-own weight instead."""
+"""Also NeMo's list of lists of paths."""
 
 ORDER_OF_NEMO = frozenset(
     {
@@ -232,9 +232,28 @@ def parse_source(values: Any) -> SourceConf:
             "ctx": {"expected": expected},
         }
     else:
+        values = _with_weights(values)
         return source_type(values["type"]).section.model_validate(values)
 
     raise ValidationError.from_exception_data("source", [problem])  # pyright: ignore[reportArgumentType]
+
+
+def _with_weights(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a source whose paths have weights as a group of sources; any other source as it is.
+
+    Raises:
+        ValueError: not every path has one weight.
+    """
+    named = {NEMO_NAMES.get(key, key): value for key, value in values.items()}
+    lists = {key: named[key] for key in WEIGHTED if key in named}
+    if not has_weights(lists):
+        return values
+
+    of_group = SourceConf.model_fields.keys() - {"type"}
+    group = {key: value for key, value in named.items() if key in of_group}
+    of_each = {key: value for key, value in named.items() if key not in (*of_group, *lists)}
+    members = [{**of_each, **member} for member in weighted_members(lists)]
+    return {**group, "type": "group", "input_cfg": members}
 
 
 AnySource = Annotated[

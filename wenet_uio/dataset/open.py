@@ -149,7 +149,8 @@ def open_corpus(
 
     name = data if isinstance(data, str) else "data of the config"
     conf = load_mixture(data) if isinstance(data, str) else data
-    leaves = _leaves(conf.sources, {}, tokenizer, _entries_with_input_only(conf, measure))
+    input_only = _entries_with_input_only(conf, measure)
+    leaves = _leaves(conf.sources, {}, tokenizer, input_only, name)
     measures = _measures(name, leaves, measure)
     shares = _shares(leaves, conf, measures)
     sources = [
@@ -213,6 +214,7 @@ def _leaves(
     tags: dict[str, Any],
     tokenizer: AnyTokenizer | None,
     input_only: Sequence[bool],
+    name: str,
 ) -> list[_Leaf]:
     """Return the corpora of the sources of one level and of all levels below; their shares sum to
     one.
@@ -222,10 +224,11 @@ def _leaves(
         tags: of the groups around them.
         tokenizer: counts tokens, see `_counted`.
         input_only: for each source, whether only the input counts, see `_counted`.
+        name: of the mixture, for messages.
     """
     # Tags of outer groups override those of a source.
     leaves_of_sources = [
-        _leaves_of(conf, {**conf.own_tags, **tags}, tokenizer, counts_input)
+        _leaves_of(conf, {**conf.own_tags, **tags}, tokenizer, counts_input, name)
         for conf, counts_input in zip(confs, input_only, strict=True)
     ]
     weights = [
@@ -241,12 +244,16 @@ def _leaves(
 
 
 def _leaves_of(
-    conf: SourceConf, tags: dict[str, Any], tokenizer: AnyTokenizer | None, input_only: bool
+    conf: SourceConf,
+    tags: dict[str, Any],
+    tokenizer: AnyTokenizer | None,
+    input_only: bool,
+    name: str,
 ) -> list[_Leaf]:
     """Return the corpora of one source or group; their shares sum to one."""
     if isinstance(conf, GroupConf):
-        members = conf.members()
-        leaves = _leaves(members, tags, tokenizer, [input_only] * len(members))
+        members = conf.members(name)
+        leaves = _leaves(members, tags, tokenizer, [input_only] * len(members), name)
     else:
         # The language of a source may be a tag, which chooses the tokenizer.
         tokenizer_of_source = tokenizer and tokenizer.with_tags(tags)

@@ -216,6 +216,19 @@ def test_what_one_override_leaves_open_another_may_give(tmp_path):
         ("~model.train_ds.min_duration", "there is no key min_duration to remove"),
         ("exp_manager.exp_dir=x", "exp_manager.exp_dir: meets nothing here"),
         ("dataset_conf.batch_conf.batch_sise=3", "did you mean 'batch_size'?"),
+        (
+            "mode.validation_ds.manifest_filepath=a",
+            "meets nothing here; did you mean model.validation_ds.manifest_filepath?",
+        ),
+        ("mode.tokenizer.dir=a", "did you mean model.tokenizer.dir?"),
+        ("mode=finetune", "mode: meets nothing here"),
+        ("name.train_ds.batch_size=3", "did you mean model.train_ds.batch_size?"),
+        ("name=x", "name: meets nothing here; no key of the file refers to it"),
+        ("do_training=false", "do_training: meets nothing here"),
+        ("init_strict=false", "--checkpoint and --enc_init of train.py name what is loaded"),
+        ("sample_rate=8000", "sample_rate: meets nothing here"),
+        ("model_defaults.enc_hidden=3", "model_defaults.enc_hidden: meets nothing here"),
+        ("model.trian_ds.batch_size=3", "did you mean model.train_ds.batch_size?"),
     ],
 )
 def test_an_override_that_meets_nothing_is_an_error(tmp_path, change, message):
@@ -223,3 +236,72 @@ def test_an_override_that_meets_nothing_is_an_error(tmp_path, change, message):
         load_config(written(tmp_path, "model", SECTION), [change])
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+VARIABLES = """
+name: x
+sample_rate: 8000
+model_defaults: {most: 9, least: 1}
+model:
+  train_ds: {manifest_filepath: a.json, sample_rate: '${sample_rate}', text_field: '${name}',
+    max_duration: '${model_defaults.most}'}
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "values"),
+    [
+        ("sample_rate=16000", (16000, 9, "x")),
+        ("++model_defaults.most=7", (8000, 7, "x")),
+        ("model_defaults={most: 5}", (8000, 5, "x")),
+        ("name=y", (8000, 9, "y")),
+    ],
+)
+def test_an_override_changes_a_key_at_the_top_that_others_refer_to(tmp_path, change, values):
+    (tmp_path / "t.yaml").write_text(VARIABLES)
+    config = load_config(tmp_path / "t.yaml", [change])
+    conf, source = config.dataset_conf, config.data.sources[0]
+    found = conf.resample_conf.resample_rate, conf.filter_conf.max_duration, source.text_field
+    assert found == values
+    with pytest.raises(ConfigError, match="model_defaults.least: meets nothing here"):
+        load_config(tmp_path / "t.yaml", [change, "model_defaults.least=2"])
+
+
+NEEDED = {
+    "model.train_ds.manifest_filepath": "a.json",
+    "model.train_ds.batch_size": "4",
+    "model.tokenizer.dir": "folder",
+    "encoder": "conformer",
+}
+"""Overrides without which the config below has other problems."""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "encoder_conf.num_bloks=3",
+        "model.train_ds.max_duratoin=3",
+        "dataset_conf.batch_conf.batch_size=0",
+        "trainer.precision=77",
+        "optim=sgdd",
+    ],
+)
+def test_an_error_names_the_override_that_it_comes_from_alone(tmp_path, change):
+    (tmp_path / "t.yaml").write_text(
+        "model: {train_ds: {manifest_filepath: '???', batch_size: '???'}, encoder: {d_model: 8},"
+        " tokenizer: {dir: '???', type: bpe}}"
+    )
+    needed = [f"{key}={value}" for key, value in NEEDED.items()]
+    with pytest.raises(ConfigError) as raised:
+        load_config(tmp_path / "t.yaml", [*needed, change])
+    assert str(raised.value).startswith(f"--override_config {change}: ")
+    assert not any(override in str(raised.value) for override in needed)
+
+
+def test_two_overrides_that_exclude_one_another_are_both_named(tmp_path):
+    path = written(tmp_path, "model", SECTION)
+    bounds = ["min_length=50", "max_length=20"]
+    changes = ["max_epoch=3", *(f"dataset_conf.filter_conf.{bound}" for bound in bounds)]
+    with pytest.raises(ConfigError) as raised:
+        load_config(path, changes)
+    assert str(raised.value).startswith(f"--override_config {changes[1]} {changes[2]}: ")

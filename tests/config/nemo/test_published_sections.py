@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from wenet_uio.config import ConfigError, load_config
+from wenet_uio.config import load as loading
 
 ANSWERS = Path(__file__).parents[2] / "support/data/nemo_train_ds_answers.txt"
 GIVEN = {"type": "bpe", "batch_size": 8}
@@ -43,7 +44,9 @@ def test_the_table_of_published_sections_has_one_line_for_each_answer():
     lines = ANSWERS.read_text(encoding="utf-8").splitlines()
     answers = [line for line in lines if line.startswith("    filled: ")]
     assert len(lines) == 3 * len(answers) == 3 * 62
-    assert sum(line == "    filled: loads data cv_data" for line in answers) == 52
+    loaded = sum(line == "    filled: loads data cv_data" for line in answers)
+    readme = (Path(loading.__file__).parent / "nemo/README.md").read_text(encoding="utf-8")
+    assert f"{loaded} of NeMo's {len(answers)} published data sections load" in readme
 
 
 FILE = """
@@ -105,6 +108,17 @@ model:
     assert "validation_ds.trim_silence: not read here" in caplog.text
     plain = loaded(tmp_path, text.replace("trim_silence: true", "trim_silence: false"))
     assert plain.dataset_conf.trim_conf is None
+
+
+@pytest.mark.parametrize("name", ["noise", "impulse"])
+def test_an_augmentation_without_recordings_is_off_and_said(tmp_path, caplog, name):
+    text = f"model: {{train_ds: {{augmentor: {{{name}: {{manifest_path: null, prob: 0.5}}}}}}}}"
+    conf = loaded(tmp_path, text).dataset_conf
+    assert (conf.noise_conf, conf.reverb_conf) == (None, None)
+    assert f"augmentor.{name}: off, because manifest_path is null: give the path" in caplog.text
+    change = f"model.train_ds.augmentor.{name}.manifest_path=n.json"
+    conf = loaded(tmp_path, text, [change]).dataset_conf
+    assert (conf.noise_conf or conf.reverb_conf).data_list == "n.json"
 
 
 def test_the_rate_of_the_model_is_that_of_the_data(tmp_path):

@@ -56,3 +56,20 @@ def test_other_tokenizers_of_nemo_are_answered_in_one_line(section, said):
         parse_config({"model": {"tokenizer": section}}, "t.yaml")
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_custom_tokenizer_is_answered_with_the_overrides_that_leave_it_out(tmp_path):
+    part = {"type": "bpe", "dir": "tok"}
+    section = {
+        "dir": None,
+        "type": "agg",
+        "langs": {"spl_tokens": part, "en": part},
+        "custom_tokenizer": {"_target_": "x.CanaryTokenizer", "tokenizers": None},
+    }
+    (tmp_path / "t.yaml").write_text(yaml.safe_dump({"model": {"tokenizer": section}}))
+    with pytest.raises(ConfigError) as raised:
+        load_config(tmp_path / "t.yaml")
+    overrides = str(raised.value).partition("--override_config ")[2].partition(";")[0].split()
+    assert len(overrides) == 2
+    config = load_config(tmp_path / "t.yaml", overrides)
+    assert (config.tokenizer, list(config.tokenizer_conf.languages)) == ("aggregate", ["en"])

@@ -145,7 +145,19 @@ def test_keys_that_a_loader_of_nemo_gives_all_its_sources_are_taken_by_every_typ
             "type nemo has no tarred_audio_filepaths",
         ),
         ({"type": "lhotse_shar", "cuts_path": "c"}, "needs shar_path"),
-        ({"type": "nemo", "manifest_filepath": [["m", 0.5]]}, "manifest_filepath"),
+        (
+            {"type": "nemo", "manifest_filepath": [["m", 0.5], ["n"]]},
+            r"\['n'\]: expected \[path, weight\]: give each path one weight",
+        ),
+        (
+            {
+                "type": "nemo_tarred",
+                "manifest_filepath": [["m", 0.5], ["n", 0.5]],
+                "tarred_audio_filepath": "t_{0..1}.tar",
+            },
+            "manifest_filepath and tarred_audio_filepaths of paths with weights need as many items",
+        ),
+        ({"type": "lhotse_shar", "shar_path": [["m", -0.5]]}, "weight"),
         ({"type": "shard", "data_list": "a", "key_ends": "frist"}, "key_ends"),
         (
             {"type": "nemo", "manifest_filepath": "m", "extra_fields": []},
@@ -183,3 +195,75 @@ def test_a_file_of_sources_may_be_included_twice(write, tmp_path):
     write([tarred_source("x")], "inner.yaml")
     path = write([{"type": "group", "input_cfg": "SETS/inner.yaml"}] * 2)
     assert open_corpus(path, "shard").num_samples == 8
+
+
+@pytest.mark.parametrize(
+    ("source", "paths"),
+    [
+        (
+            {"type": "nemo", "manifest_filepath": [["a.json", 0.7], ["b.json", 0.3]]},
+            [{"manifest_filepath": "a.json"}, {"manifest_filepath": "b.json"}],
+        ),
+        (
+            {
+                "type": "nemo_tarred",
+                "manifest_filepath": [["a.json", 0.7], ["b.json", 0.3]],
+                "tarred_audio_filepath": [["a.tar", 0.7], ["b.tar"]],
+            },
+            [
+                {"manifest_filepath": "a.json", "tarred_audio_filepaths": "a.tar"},
+                {"manifest_filepath": "b.json", "tarred_audio_filepaths": ("b.tar",)},
+            ],
+        ),
+        (
+            {"type": "lhotse_shar", "shar_path": [["a", 0.7], ["b", 0.3]]},
+            [{"shar_path": "a"}, {"shar_path": "b"}],
+        ),
+    ],
+)
+def test_paths_with_weights_are_a_group_of_sources_with_weights(source, paths):
+    keys_of_all = {"text_field": "words", "weight": 2.0, "tags": {"x": 1}}
+    group = parse_source({**source, **keys_of_all})
+    assert (group.type, group.weight, group.tags) == ("group", 2.0, {"x": 1})
+    assert [member.weight for member in group.input_cfg] == [0.7, 0.3]
+    assert [member.text_field for member in group.input_cfg] == ["words", "words"]
+    found = [
+        {key: getattr(member, key) for key in keys}
+        for member, keys in zip(group.input_cfg, paths, strict=True)
+    ]
+    assert found == paths
+    assert parse_source(group.model_dump(mode="json")) == group
+
+
+def test_manifests_with_commas_between_them_are_several(tmp_path):
+    for name in ("a", "b"):
+        write_tarred(tmp_path, name)
+    keys = ("manifest_filepath", "tarred_audio_filepaths")
+    sources = [tarred_source(name, parent=tmp_path) for name in ("a", "b")]
+    joined = {key: ",".join(source[key] for source in sources) for key in keys}
+    found = utterances(type="nemo_tarred", **joined)
+    expected = [utterance for source in sources for utterance in utterances(**source)]
+    assert [u.key for u in found] == [u.key for u in expected]
+
+
+def test_a_manifest_whose_name_has_a_comma_is_one(tmp_path):
+    (tmp_path / "one.wav").write_bytes(wav(0.5))
+    line = '{"audio_filepath": "one.wav", "duration": 0.5, "text": "x"}\n'
+    for name in ("a,b.json", "c.json"):
+        (tmp_path / name).write_text(line)
+    paths = [f"{tmp_path}/a,b.json", f"{tmp_path}/c.json", f"{tmp_path}/{{c,c}}.json"]
+    for path in paths:
+        assert len(parse_source({"type": "nemo", "manifest_filepath": path}).lists()) == 1
+    both = f"{tmp_path}/c.json, {tmp_path}/c.json"
+    assert len(parse_source({"type": "nemo", "manifest_filepath": both}).lists()) == 2
+
+
+def test_a_missing_file_of_sources_is_named_with_the_file_that_includes_it(write, tmp_path):
+    inner = write([{"type": "group", "input_cfg": "SETS/no.yaml"}], "inner.yaml")
+    outer = write([{"type": "group", "input_cfg": inner}])
+    with pytest.raises(ConfigError, match=f"^{inner}: input_cfg: .*no.yaml: no such file"):
+        open_corpus(outer, "raw")
+    with pytest.raises(ConfigError, match=f"^{inner}: input_cfg: .*no.yaml: no such file"):
+        open_corpus(inner, "raw")
+    with pytest.raises(ConfigError, match=f"^{inner}: input_cfg: .*no.yaml: no such file"):
+        lists_of_sources(load_mixture(outer).sources)

@@ -22,6 +22,9 @@ KEYS = (
 """Keys of a loader that `augmentations` reads."""
 RATES = 5
 """Speeds that NeMo draws from, if a perturbation of speed states no number."""
+MANIFEST = "manifest_path"
+OF_RECORDINGS = ("noise", "impulse")
+"""Augmentations with recordings, which MANIFEST lists."""
 ANSWERS = {
     "time_stretch": "write dataset_conf.speed_perturb: true",
     "transcode_aug": "write dataset_conf.codec_conf: {codecs: [mulaw, opus]}",
@@ -33,8 +36,13 @@ ANSWERS = {
 """{name of an augmentation of NeMo without an equal: what to write}."""
 
 
-def augmentations(section: Mapping[str, Any], where: str) -> dict[str, Any]:
+def augmentations(section: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
     """Return keys of dataset_conf for the changes of audio that a loader states.
+
+    Args:
+        section: keys of the loader.
+        where: beginning of messages.
+        notes: gets a line for each change that is off because it has no recordings.
 
     Raises:
         ConfigError: a change has no equal here; the message says what to write.
@@ -56,9 +64,21 @@ def augmentations(section: Mapping[str, Any], where: str) -> dict[str, Any]:
         keys["singal_channel_conf"] = {"channel": _channel(section["channel_selector"], where)}
 
     for name, conf in (section.get("augmentor") or {}).items():
-        keys |= _of_augmentor(name, conf, f"{where}.augmentor.{name}")
+        where_of_part = f"{where}.augmentor.{name}"
+        if _lacks_recordings(name, conf):
+            notes.append(
+                f"{where_of_part}: off, because {MANIFEST} is null: give the path of a list of "
+                "recordings, or remove it"
+            )
+        else:
+            keys |= _of_augmentor(name, conf, where_of_part)
 
     return keys
+
+
+def _lacks_recordings(name: str, conf: Any) -> bool:
+    """Tell whether an augmentation needs a list of recordings and has none."""
+    return name in OF_RECORDINGS and isinstance(conf, Mapping) and conf.get(MANIFEST) is None
 
 
 def _of_augmentor(name: str, conf: Any, where: str) -> dict[str, Any]:
@@ -87,7 +107,7 @@ def _of_augmentor(name: str, conf: Any, where: str) -> dict[str, Any]:
 def _noise(conf: Mapping[str, Any], where: str) -> dict[str, Any]:
     return {
         "noise_conf": {
-            "data_list": _path(conf.get("manifest_path"), f"{where}.manifest_path"),
+            "data_list": _path(conf[MANIFEST], f"{where}.{MANIFEST}"),
             "snr": [conf.get("min_snr_db", 10), conf.get("max_snr_db", 50)],
             "prob": conf.get("prob", 1.0),
         }
@@ -96,7 +116,7 @@ def _noise(conf: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 def _impulse(conf: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the keys for reverberation by recorded impulse responses."""
-    path = _path(conf.get("manifest_path"), f"{where}.manifest_path")
+    path = _path(conf[MANIFEST], f"{where}.{MANIFEST}")
     return {"reverb_conf": {"data_list": path, "prob": conf.get("prob", 1.0)}}
 
 

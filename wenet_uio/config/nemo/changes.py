@@ -14,14 +14,29 @@ from pathlib import Path
 from typing import Any
 
 from wenet_uio.config.base import ConfigError
-from wenet_uio.config.nemo.layout import MODEL, is_nemo_path, placed
+from wenet_uio.config.nemo.layout import (
+    LOADERS,
+    MODEL,
+    OF_FILE,
+    SHARED,
+    VARIABLES,
+    canonical,
+    is_nemo_path,
+    placed,
+)
 from wenet_uio.config.overrides import Override, apply_override
+from wenet_uio.config.references import is_referred_to
+from wenet_uio.nearest import nearest_name
 
 WITHOUT_EFFECT = {
     "exp_manager": "the folder of a run is train.py --model_dir",
     "hydra": "--override_config changes keys of the yaml",
+    "init_strict": "--checkpoint and --enc_init of train.py name what is loaded",
 }
 """{section of NeMo that nothing reads: what to do instead}."""
+READ_AT_TOP = ("trainer", *(name for name in OF_FILE if name.startswith("init_from")))
+"""Keys at the top of NeMo's files that are read themselves. The others are read only where a
+reference names them."""
 REMOVED = object()
 """Stands for the value of a key that is not there."""
 
@@ -96,27 +111,44 @@ def _followed(converted: Converted, earlier: Converted, later: Converted) -> Con
 
 
 def _refuse_without_effect(change: Override, layout: Mapping[str, Any]) -> None:
-    """Raise a ConfigError if nothing reads the key that an override of NeMo names.
-
-    A key of `model` may have an effect if the file has it, because other keys may refer to it.
-    """
+    """Raise a ConfigError if nothing reads the key that an override of NeMo names."""
     first, *rest = change.path
-    if first == MODEL:
-        name = str(rest[0]) if rest else first
-        is_in_file = name in layout.get(MODEL, {})
-        is_part = len(rest) > 1 or name == "sample_rate"
-        has_no_effect = not is_in_file and not is_part
-    else:
-        has_no_effect = first in WITHOUT_EFFECT
-
-    if has_no_effect:
+    is_read = _is_read_in_model if first == MODEL else _is_read_at_top
+    if not is_read(change.path, layout):
         path = ".".join(["model", *rest] if first == MODEL else change.path)
-        advice = WITHOUT_EFFECT.get(
-            first,
-            "keys of NeMo's model are not read, write those of encoder_conf, decoder_conf or "
-            "model_conf",
+        raise ConfigError(
+            f"--override_config {change.text}: {path}: meets nothing here; {_advice(first, rest)}"
         )
-        raise ConfigError(f"--override_config {change.text}: {path}: meets nothing here; {advice}")
+
+
+def _is_read_in_model(path: tuple[str, ...], layout: Mapping[str, Any]) -> bool:
+    """Tell whether a key of `model` may have an effect: if the file has it, other keys may refer to
+    it.
+    """
+    name = str(path[1])
+    is_part = name == "sample_rate" or (len(path) > 2 and not name.endswith("_ds"))
+    return is_part or name in layout.get(MODEL, {})
+
+
+def _is_read_at_top(path: tuple[str, ...], layout: Mapping[str, Any]) -> bool:
+    """Tell whether a key at the top of NeMo's files has an effect."""
+    if path[0] in READ_AT_TOP or path[0] not in (*OF_FILE, *VARIABLES):
+        return True
+    return path[0] not in WITHOUT_EFFECT and is_referred_to(path, layout)
+
+
+def _advice(first: str, rest: Sequence[str]) -> str:
+    """Return what to write instead of an override without effect, whose path is `first` and `rest`."""
+    if rest and canonical(("model", *rest))[0] in (*LOADERS, *SHARED):
+        return f"did you mean model.{'.'.join(rest)}?"
+    if first == MODEL and rest and (loader := nearest_name(rest[0], LOADERS)):
+        return f"did you mean model.{'.'.join([loader, *rest[1:]])}?"
+    if first == MODEL:
+        return (
+            "keys of NeMo's model are not read, write those of encoder_conf, decoder_conf or "
+            "model_conf"
+        )
+    return WITHOUT_EFFECT.get(first, "no key of the file refers to it; remove it")
 
 
 def _as_given(change: Override) -> Override:

@@ -20,6 +20,7 @@ from wenet_uio.config.nemo.layout import (
     MODEL,
     OF_FILE,
     SHARED,
+    VARIABLES,
     laid_out,
     targets,
 )
@@ -43,18 +44,6 @@ RANDOM_SEEDS = ("trng", "randomized")
 """Values of NeMo's `seed` that differ in every run."""
 OF_RUN_KEYS = ("shuffle", "seed", "sample_rate")
 """Keys that all loaders share."""
-VARIABLES = (
-    "sample_rate",
-    "labels",
-    "dropout",
-    "repeat",
-    "separable",
-    "kernel_size_factor",
-    "timesteps",
-    "num_classes",
-    "model_defaults",
-)
-"""Keys at the top of NeMo's files that other keys refer to."""
 
 
 def from_nemo(
@@ -251,7 +240,7 @@ def _dataset_keys(section: Mapping[str, Any], where: str, notes: list[str]) -> d
     """Return keys at the top of `dataset_conf`."""
     keys_of_run = {key: section[key] for key in (*OTHERS, *AUGMENTATIONS) if key in section}
     refuse_missing(keys_of_run, where, "model.train_ds")
-    keys = augmentations(section, where)
+    keys = augmentations(section, where, notes)
     shuffle, seed, rate = (agreed(section, name, where) for name in OF_RUN_KEYS)
     if shuffle is not None:
         keys["shuffle"] = shuffle

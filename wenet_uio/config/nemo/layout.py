@@ -8,6 +8,7 @@ key of its own, because `model` of this project is the name of a family.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from wenet_uio.config.base import ConfigError
@@ -35,12 +36,24 @@ OF_FILE = (
     "init_strict",
 )
 """Keys at the top of NeMo's files."""
+VARIABLES = (
+    "sample_rate",
+    "labels",
+    "dropout",
+    "repeat",
+    "separable",
+    "kernel_size_factor",
+    "timesteps",
+    "num_classes",
+    "model_defaults",
+)
+"""Keys at the top of NeMo's files that other keys refer to."""
 
 
 def is_nemo_path(path: tuple[str, ...]) -> bool:
     """Tell whether a path belongs to NeMo's part of a config, rather than to a key of Config."""
     first, *below = path
-    if first in (*LOADERS, *OTHER_NAMES, *OF_FILE):
+    if first in (*LOADERS, *OTHER_NAMES, *OF_FILE, *VARIABLES):
         return True
     if not below:
         return False
@@ -149,6 +162,8 @@ def opened(section: Any, where: str) -> Any:
     """
     if isinstance(section, str) and "${" not in section:
         name = where.rpartition(" ")[2]
+        if not Path(section).is_file():
+            raise ConfigError(f"{where}: {section}: no such file of keys of a loader")
         where, section = section, read_yaml(section)
         if isinstance(section, dict):
             content = laid_out(section, where)

@@ -19,6 +19,8 @@ TYPES = {"bpe": ("sentencepiece", MODEL), "wpe": ("huggingface", WORD_PIECES)}
 """{type of NeMo: (tokenizer, file in the folder)}."""
 NEUTRAL = ("update_tokenizer", "hf_kwargs", "custom_tokenizer")
 """Keys that change nothing if they are off."""
+PROMPT_TOKENS = "spl_tokens"
+"""Language of an aggregate whose units are those of Canary's prompt."""
 
 
 def tokenizer_keys(section: Any, where: str, notes: list[str]) -> dict[str, Any]:
@@ -64,6 +66,15 @@ def tokenizer_keys(section: Any, where: str, notes: list[str]) -> dict[str, Any]
 
 def _without_neutral(section: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return a section without keys that are off."""
+    if section.get("custom_tokenizer"):
+        changes = ["~model.tokenizer.custom_tokenizer"]
+        if PROMPT_TOKENS in (section.get("langs") or {}):
+            changes.append(f"~model.tokenizer.langs.{PROMPT_TOKENS}")
+        raise ConfigError(
+            f"{where}.custom_tokenizer: its code is not run, and no prompt is put before the texts; "
+            f"train on the texts with the tokenizers of the languages: --override_config "
+            f"{' '.join(changes)}; or write model: whisper, which has a prompt of languages and task"
+        )
     if on := [key for key in NEUTRAL if section.get(key)]:
         raise ConfigError(
             f"{where}.{on[0]}: has no equal here; remove it, or write tokenizer and tokenizer_conf"

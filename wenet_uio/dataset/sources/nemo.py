@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from typing import Any
 
 from pydantic import model_validator
@@ -18,6 +20,9 @@ from wenet_uio.dataset.sources.lists import (
     write_shard_list,
 )
 from wenet_uio.dataset.sources.remote_manifest import local_manifest
+
+SEPARATOR = re.compile(r",(?![^{]*\})\s*")
+"""A comma between two paths, outside of braces: `{a,b}` is a pattern."""
 
 
 class NemoConf(AudioSourceConf):
@@ -44,16 +49,25 @@ class NemoTarredConf(AudioSourceConf):
 
 
 def _manifests(conf: NemoConf) -> list[SourceList]:
-    paths = map(local_manifest, expanded(conf.manifest_filepath))
+    paths = map(local_manifest, expanded(_split(conf.manifest_filepath)))
     return [SourceList(path, "raw", conf.layout) for path in paths]
 
 
 def _tars(conf: NemoTarredConf) -> list[SourceList]:
-    shards = _paired(conf.tarred_audio_filepaths, conf.manifest_filepath)
+    shards = _paired(_split(conf.tarred_audio_filepaths), _split(conf.manifest_filepath))
     first = shards[0].manifest
     assert first is not None
     path = write_shard_list(folder_beside(first), shards)
     return [SourceList(path, "shard", conf.layout)]
+
+
+def _split(paths: Buckets) -> Patterns:
+    """Return the paths of NeMo's `a.json,b.json`. The name of an existing file is one path."""
+    if not isinstance(paths, str):
+        return [_split(path) for path in paths]
+
+    parts = SEPARATOR.split(paths)
+    return paths if len(parts) == 1 or os.path.exists(paths) else parts  # noqa: PTH110
 
 
 def _paired(tars: Patterns, manifests: Patterns) -> list[ShardFiles]:
