@@ -1,10 +1,14 @@
 import errno
+import fcntl
 import hashlib
 import os
 import resource
+import signal
 import stat
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -13,6 +17,7 @@ from tests.support.data.read_only import lock_folder, shared_folder, unprivilege
 from wenet_uio.files import (
     MARK,
     MARK_TEXT,
+    Lock,
     append_line,
     digest_of,
     folder_written_aside,
@@ -290,21 +295,70 @@ def test_an_exclusive_lock_excludes_and_shared_locks_do_not(tmp_path):
     path = tmp_path / "a"
     path.touch()
     with open(path, "rb") as first, open(path, "rb") as second:
-        assert lock(first, shared=True)
-        assert lock(second, shared=True, wait=False)
-        assert not lock(second, wait=False)
+        assert lock(first, shared=True) is Lock.OURS
+        assert lock(second, shared=True, wait=False) is Lock.OURS
+        assert lock(second, wait=False) is Lock.OTHERS
         first.close()
-        assert lock(second, wait=False)
+        assert lock(second, wait=False) is Lock.OURS
 
 
-def test_locked_creates_its_file_only_if_told_to(tmp_path):
-    with pytest.raises(FileNotFoundError), locked(tmp_path / "a"):
-        pass
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_lock_file_is_created_keeps_its_content_and_goes_only_if_told_to(tmp_path, removed):
     (tmp_path / "b").write_bytes(b"kept")
     for name in "ab":
-        with locked(tmp_path / name, create=True), open(tmp_path / name, "rb") as other:
-            assert not lock(other, wait=False)
-    assert (tmp_path / "b").read_bytes() == b"kept"
+        with locked(tmp_path / name, removed=removed) as held:
+            assert held is Lock.OURS
+            with open(tmp_path / name, "rb") as other:
+                assert lock(other, wait=False) is Lock.OTHERS
+                assert other.read() == {"a": b"", "b": b"kept"}[name]
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ([] if removed else ["a", "b"])
+
+
+def test_of_many_who_wait_for_a_lock_file_that_each_removes_one_at_a_time_holds_it(tmp_path):
+    most, holders = 0, 0
+    counting = threading.Lock()
+
+    def hold(_: int) -> None:
+        nonlocal most, holders
+        with locked(tmp_path / "lock", removed=True):
+            with counting:
+                holders += 1
+                most = max(most, holders)
+            os.sched_yield()
+            with counting:
+                holders -= 1
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(hold, range(400)))
+    assert most == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_lock_ends_with_its_block_although_a_forked_process_has_the_file_open(tmp_path):
+    with locked(tmp_path / "lock"):
+        child = os.fork()
+        if not child:
+            signal.pause()
+
+    try:
+        with open(tmp_path / "lock", "rb") as other:
+            assert lock(other, wait=False) is Lock.OURS
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_a_lock_that_the_system_refuses_is_an_error_with_the_path(tmp_path, monkeypatch):
+    def refuse(file: object, operation: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with (
+        pytest.raises(OSError, match=f"Input/output error: '{tmp_path}/lock'"),
+        locked(tmp_path / "lock"),
+    ):
+        pass
 
 
 @pytest.mark.parametrize("algorithm", ["sha256", "md5"])

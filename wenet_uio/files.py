@@ -15,6 +15,8 @@ import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from enum import Enum, auto
+from functools import cache
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Literal, TextIO, overload
 
@@ -29,6 +31,17 @@ FORMER = r"\.{name}\.[0-9a-f]{{12}}\.former"
 MARK = ".unfinished"
 """File in a folder that is being written. Its process holds a lock on it."""
 MARK_TEXT = b"wenet_uio writes this folder\n"
+WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""Errors of a file system that has no locks, such as Lustre mounted without `flock`."""
+
+
+class Lock(Enum):
+    """Who has a lock that this process asked for."""
+
+    OURS = auto()
+    OTHERS = auto()
+    MISSING = auto()
+    """The file system has no locks."""
 
 
 @overload
@@ -187,9 +200,10 @@ def _remove_unfinished(path: Path) -> None:
         if not is_ours or not mark.is_file():
             continue
 
-        with open(mark, "rb") as file:
+        # Without locks, nothing tells whether the process still writes.
+        with open(mark, "r+b") as file:
             is_marked = file.read(len(MARK_TEXT) + 1) == MARK_TEXT
-            if is_marked and lock(file, wait=False):
+            if is_marked and lock(file, wait=False) is Lock.OURS:
                 shutil.rmtree(folder)
                 log.warning("%s: an unfinished folder of a killed process, removed", folder)
 
@@ -270,44 +284,103 @@ def read_lines(path: str | Path, fields: Collection[str] = ()) -> list[dict[str,
 
 
 @contextmanager
-def locked(path: str | Path, *, create: bool = False) -> Iterator[None]:
-    """Hold an exclusive lock on a file, waiting for it; the lock ends with the block or with its
-    process.
+def locked(path: str | Path, *, removed: bool = False) -> Iterator[Lock]:
+    """Hold an exclusive lock on a lock file, waiting for it; the lock ends with the block or with
+    its process. The file is created if it is missing.
 
     Args:
-        create: create the file if it is missing.
+        removed: remove the file after the block. On NFS, another machine may know of the removal
+            too late: for work that may be done twice.
+
+    Yields:
+        Lock.MISSING where the file system has no locks: the block runs without one, after a
+        warning. Otherwise Lock.OURS.
+
+    Raises:
+        OSError: the file cannot be opened or locked; the error has `path` as its filename.
     """
-    with open(path, "ab" if create else "rb") as file, holding_lock(file):
-        yield
+    path = Path(path)
+    file, held = _locked_file(path)
+    with file:
+        try:
+            yield held
+        finally:
+            if removed:
+                path.unlink(missing_ok=True)
+            # Processes that were forked meanwhile have the file open, too.
+            if held is Lock.OURS:
+                fcntl.flock(file, fcntl.LOCK_UN)
 
 
-@contextmanager
-def holding_lock(file: IO) -> Iterator[None]:
-    """Hold an exclusive lock on an open file, waiting for it; the file stays open after the block."""
-    lock(file)
-    try:
-        yield
-    finally:
-        fcntl.flock(file, fcntl.LOCK_UN)
+def _locked_file(path: Path) -> tuple[BinaryIO, Lock]:
+    """Open and lock a lock file; a file that its former holder removed meanwhile is created again."""
+    while True:
+        file = open(path, "ab")  # noqa: SIM115 - open as long as the lock
+        try:
+            held = lock(file)
+            if held is Lock.MISSING or is_at(file, path):
+                return file, held
+        except OSError as error:
+            if error.errno != errno.ESTALE:  # removed by another machine
+                file.close()
+                raise
+        file.close()
 
 
-def lock(file: IO, *, shared: bool = False, wait: bool = True) -> bool:
+def lock(file: IO, *, shared: bool = False, wait: bool = True) -> Lock:
     """Lock an open file (flock); the lock ends when the file is closed or its process dies.
+
+    On NFS, an exclusive lock needs a file that is open for writing, and a shared lock one that is
+    open for reading. A warning names the first file of a file system without locks.
 
     Args:
         shared: other processes may hold shared locks at the same time.
         wait: wait for the lock; otherwise give up at once.
 
-    Returns:
-        whether the lock was obtained; always true with `wait`.
+    Raises:
+        OSError: the system refuses; the error has the path of the file as its filename.
     """
     operation = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
         fcntl.flock(file, operation if wait else operation | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
+        return Lock.OTHERS
+    except OSError as error:
+        if error.errno not in WITHOUT_LOCKS:
+            raise OSError(error.errno, error.strerror, file.name) from None
+        _warn_of_missing_locks(file, error)
+        return Lock.MISSING
 
-    return True
+    return Lock.OURS
+
+
+def _warn_of_missing_locks(file: IO, error: OSError) -> None:
+    """Log that a file system has no locks, once in each process."""
+    device = os.fstat(file.fileno()).st_dev
+    if device in _devices_without_locks():
+        return
+
+    _devices_without_locks().add(device)
+    log.warning(
+        "%s cannot be locked (%s): processes that start together may do the same work twice; see "
+        "that no two commands write to the same folder",
+        file.name,
+        error.strerror,
+    )
+
+
+@cache
+def _devices_without_locks() -> set[int]:
+    """Return the file systems that the log has named."""
+    return set()
+
+
+def is_at(file: IO, path: Path) -> bool:
+    """Tell whether the open file is still the one at `path`."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def digest_of(path: str | Path, algorithm: str = "sha256") -> str:

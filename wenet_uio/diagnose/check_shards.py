@@ -13,7 +13,12 @@ from typing import NamedTuple
 from wenet_uio.config.mixture import load_mixture
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import Problem, find_index
-from wenet_uio.dataset.corpus.indexing import build_index, ensure_index, index_shard
+from wenet_uio.dataset.corpus.indexing import (
+    build_index,
+    ensure_index,
+    index_of,
+    index_shard,
+)
 from wenet_uio.dataset.corpus.shard_index import STALE, sidecar_of
 from wenet_uio.dataset.formats.data_list import DataType, ShardFiles, split_shard_list
 from wenet_uio.dataset.formats.errors import ListError
@@ -23,9 +28,9 @@ from wenet_uio.dataset.ledger import NOT_INDEXED
 from wenet_uio.dataset.open import MIXTURE_SUFFIXES, open_corpus
 from wenet_uio.dataset.sources.lists import lists_of_sources
 from wenet_uio.dataset.storage import objects
+from wenet_uio.dataset.storage.kept_files import making, places_of
 from wenet_uio.diagnose.check_changes import changed_shards
 from wenet_uio.diagnose.findings import Finding
-from wenet_uio.files import locked
 
 MISSING = "in a shard that is missing"
 """Reason of the samples that the index of a missing shard has."""
@@ -189,5 +194,5 @@ def _update_index(data_list: str, layout: Layout, checked: list[_Checked]) -> No
     known_bad = set(index.bad)
     bad = {problem for shard in checked for problem in shard.bad}
     if index.columns["digest"].tolist() != digests or bad - known_bad:
-        with locked(data_list):
+        with making(places_of(index_of(data_list, layout))):
             build_index(data_list, "shard", layout=layout)

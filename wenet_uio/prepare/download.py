@@ -44,7 +44,7 @@ def download(
     part = path.with_name(path.name + ".part")
     path.parent.mkdir(parents=True, exist_ok=True)
 
-    with locked(path.with_name(path.name + ".lock"), create=True):
+    with locked(path.with_name(path.name + ".lock")):
         if not path.exists():
             version = _fetch(url, part)
             if version.size is None and size is None and sha256 is None:

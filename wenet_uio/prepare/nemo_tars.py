@@ -155,11 +155,11 @@ def _pack(
     return bad
 
 
-def _only_run_in(into: Path) -> AbstractContextManager[None]:
+def _only_run_in(into: Path) -> AbstractContextManager[object]:
     """Return the lock of the folder of a set."""
     lock = into / RECEIPTS / "lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
-    return locked(lock, create=True)
+    return locked(lock)
 
 
 def _take_over(into: Path, manifest: str, *, overwrite: bool) -> None:

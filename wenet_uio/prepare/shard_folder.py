@@ -31,7 +31,7 @@ def only_run_in(folder: Path) -> Iterator[None]:
     """
     lock = folder / RECEIPTS / "lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
-    with locked(lock, create=True):
+    with locked(lock):
         yield
 
 

@@ -12,7 +12,7 @@ import pytest
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.copies import PartFiles, make_copy, open_copy
 from wenet_uio.dataset.storage.versions import StorageError
-from wenet_uio.files import lock
+from wenet_uio.files import Lock, lock
 
 
 def test_one_partial_file_has_one_writer(tmp_path):
@@ -79,8 +79,8 @@ def test_a_copy_is_locked_while_it_is_open(tmp_path):
     path.touch()
     with open(path, "rb") as other:
         with open_copy(path, "s3://b/x", 0):
-            assert not lock(other, wait=False)
-        assert lock(other, wait=False)
+            assert lock(other, wait=False) is Lock.OTHERS
+        assert lock(other, wait=False) is Lock.OURS
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def packed(make_lists):
 
 def is_locked(path):
     with open(path, "rb") as file:
-        return not lock(file, wait=False)
+        return lock(file, wait=False) is Lock.OTHERS
 
 
 def test_held_paths_protect_the_last_copies_and_let_the_others_go(packed, monkeypatch):

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import torch
 
 from wenet_uio.dataset.storage.settings import cache_folder
-from wenet_uio.files import is_temporary, locked, temporary_of
+from wenet_uio.files import Lock, is_temporary, locked, temporary_of
 
 SOURCE = Path(__file__).with_name("fbank.cpp")
 SWITCH = "WENET_UIO_COMPILE"
@@ -171,9 +171,9 @@ def _compiled_file(folder: Path, name: str, compiler: Sequence[str]) -> Path:
     if path.exists():
         return path
 
-    with locked(folder / "lock", create=True):
+    with locked(folder / "lock") as held:
         for file in folder.iterdir():  # of processes that were killed
-            if is_temporary(file):
+            if is_temporary(file) and held is Lock.OURS:
                 file.unlink()
         if not path.exists():
             _compile(compiler, path)

@@ -45,7 +45,7 @@ from wenet_uio.dataset.formats.list_file import DataList, FileState, LineFile, o
 from wenet_uio.dataset.formats.nemo_tarred import entries_without_tar
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.dataset.storage import objects
-from wenet_uio.dataset.storage.kept_files import places_of
+from wenet_uio.dataset.storage.kept_files import making, places_of
 from wenet_uio.dataset.storage.ranged_object import REQUESTS
 from wenet_uio.executor import Executor
 from wenet_uio.messages import hides_bar
@@ -99,7 +99,8 @@ def index_of_file(file: LineFile, data_type: DataType, layout: Layout) -> ListIn
         return index
 
     log.debug("%s: no index of this content yet; it is made", file.path)
-    with file.locked():
+    with making(places_of(index_of(file.path, layout))):
+        file.refresh()
         return _current_index(file, data_type, layout) or index_lines_of(
             file, data_type, layout=layout
         )

@@ -14,8 +14,8 @@ from wenet_uio.dataset.corpus.columns import find_columns
 from wenet_uio.dataset.corpus.index import Entry, ListIndex, Problem, rows_of, summary_of
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN, Columns, table_of_runs
 from wenet_uio.dataset.formats.list_file import FileState, LineFile
-from wenet_uio.dataset.storage.kept_files import places_of
-from wenet_uio.files import digest_of, locked
+from wenet_uio.dataset.storage.kept_files import making, places_of
+from wenet_uio.files import digest_of
 
 
 def indexed_lines(
@@ -33,15 +33,17 @@ def indexed_lines(
         entries: gives the samples of the file; it adds (key, reason) of each unusable line to the
             list.
     """
-    with locked(path):
-        status = Path(path).stat()
-        file = [path, status.st_size, status.st_mtime_ns]
-        columns, meta = _found(index, file) or _made(path, file, index, entries)
-    indexed = FileState(status.st_size, status.st_mtime_ns, meta["digest"])
-    return LineFile(path, indexed), columns, meta
+    columns, meta = _found(index, path) or ({}, {})
+    if not meta:
+        with making(places_of(index)):
+            columns, meta = _found(index, path) or _made(path, index, entries)
+
+    _, size, mtime_ns = meta["file"]
+    return LineFile(path, FileState(size, mtime_ns, meta["digest"])), columns, meta
 
 
-def _found(index: str, file: list) -> tuple[Columns, dict] | None:
+def _found(index: str, path: str) -> tuple[Columns, dict] | None:
+    file = _state_of(path)
     for place in places_of(index):
         columns, meta = find_columns(place) or ({}, {})
         if meta.get("file") == file:
@@ -49,10 +51,17 @@ def _found(index: str, file: list) -> tuple[Columns, dict] | None:
     return None
 
 
+def _state_of(path: str) -> list:
+    """Return what tells that a file has not changed, as JSON has it."""
+    status = Path(path).stat()
+    return [path, status.st_size, status.st_mtime_ns]
+
+
 def _made(
-    path: str, file: list, index: str, entries: Callable[[list[Problem]], Iterable[Entry]]
+    path: str, index: str, entries: Callable[[list[Problem]], Iterable[Entry]]
 ) -> tuple[Columns, dict]:
     """Make the index of a file of lines, and write it."""
+    file = _state_of(path)
     # Before the lines are read: a file that is replaced meanwhile has another digest.
     digest = digest_of(path)
     bad: list[Problem] = []

@@ -13,9 +13,8 @@ from tqdm import tqdm
 from wenet_uio.dataset.corpus.base import Corpus, Kind, Numbers, RemoteObject, Texts
 from wenet_uio.dataset.corpus.columns import find_columns, write_columns
 from wenet_uio.dataset.corpus.index import Rows, Stored, Summary, rows_of_shards
-from wenet_uio.dataset.storage.kept_files import places_of, write_kept
+from wenet_uio.dataset.storage.kept_files import making, places_of, write_kept
 from wenet_uio.dataset.types import SampleRef, Utterance
-from wenet_uio.files import locked
 from wenet_uio.messages import hides_bar
 from wenet_uio.text.aggregate import UnknownLanguageError
 from wenet_uio.text.labels import AnyTokenizer
@@ -119,19 +118,30 @@ def _read_or_count(corpus: Corpus, tokenizer: AnyTokenizer, input_only: bool) ->
     name = "input-tokens" if input_only else "tokens"
     path = Path(f"{corpus.data_list}.{name}-{tokenizer.digest}")
     texts = {"corpus": corpus.digest, "contents": corpus.contents}
-    with locked(corpus.data_list):
+
+    def found() -> np.ndarray | None:
         for place in places_of(path):
             columns, meta = find_columns(place) or ({}, {})
             # Counts of earlier versions do not say of which texts they are.
             if {"contents": texts["contents"], **meta} == texts:
                 return columns["tokens"]
+        return None
 
-        counts = np.fromiter(_count(corpus, tokenizer, input_only), np.uint32, corpus.num_samples)
-        write_kept(
-            places_of(path),
-            lambda file: write_columns(file, {"tokens": counts}, texts),
-        )
+    counts = found()
+    if counts is not None:
         return counts
+
+    with making(places_of(path)):
+        counts = found()
+        if counts is None:
+            counted = _count(corpus, tokenizer, input_only)
+            counts = np.fromiter(counted, np.uint32, corpus.num_samples)
+            write_kept(
+                places_of(path),
+                lambda file: write_columns(file, {"tokens": counts}, texts),
+            )
+
+    return counts
 
 
 def _count(corpus: Corpus, tokenizer: AnyTokenizer, input_only: bool) -> Iterator[int]:

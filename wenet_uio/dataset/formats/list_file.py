@@ -11,12 +11,12 @@ import itertools
 import os
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from wenet_uio.dataset.formats.data_list import DataType, shards_of
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.files import digest_of_blocks, holding_lock
+from wenet_uio.files import digest_of_blocks
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -65,12 +65,9 @@ class LineFile:
         """Close the file."""
         self._file.close()
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold an exclusive lock on the file, waiting for it. Its size and time are then new."""
-        with holding_lock(self._file):
-            self.size, self.mtime_ns = self._checked = self._size_and_time()
-            yield
+    def refresh(self) -> None:
+        """Take the present size and time of a file that is not indexed yet."""
+        self.size, self.mtime_ns = self._checked = self._size_and_time()
 
     def holds(self, indexed: FileState) -> bool:
         """Tell whether the file has the content that was indexed; `read` then reads it."""

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from wenet_uio.dataset.storage.checksums import SUFFIX, note_of
 from wenet_uio.dataset.storage.settings import cache_bytes
 from wenet_uio.dataset.storage.versions import StorageError
-from wenet_uio.files import lock
+from wenet_uio.files import Lock, lock
 
 PART_KEPT = 86400.0
 """Seconds after which the partial file of a killed process is removed even if there is space."""
@@ -144,11 +144,17 @@ def _entries(root: Path) -> Iterator[os.DirEntry]:
 def _removed(path: str, age: float) -> bool:
     """Remove a file unless it is locked or used less than `age` seconds ago; whether it is gone."""
     try:
-        with open(path, "rb") as file:
-            if not lock(file, wait=False) or time.time() - os.fstat(file.fileno()).st_mtime < age:
+        with open(path, "r+b") as file:
+            held = lock(file, wait=False)
+            if held is Lock.MISSING and path.endswith(".part"):
+                age = max(age, PART_KEPT)  # another process may be writing to it
+
+            if held is Lock.OTHERS or time.time() - os.fstat(file.fileno()).st_mtime < age:
                 return False
             note_of(path).unlink(missing_ok=True)
             Path(path).unlink()
     except FileNotFoundError:
         pass
+    except PermissionError:  # of another user
+        return False
     return True

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from wenet_uio.dataset.storage.versions import NO_ROOM
+from wenet_uio.files import is_at
 
 SUFFIX = ".sum"
 BLOCK = 1 << 20
@@ -104,14 +105,6 @@ def _is_noted_now(file: BinaryIO, path: Path) -> bool:
         return False
     note(file, path, checksum_of(file))
     return True
-
-
-def is_at(file: BinaryIO, path: Path) -> bool:
-    """Tell whether the open file is still the one at `path`."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def mark_used(path: Path) -> None:

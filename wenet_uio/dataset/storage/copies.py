@@ -19,7 +19,6 @@ from typing import BinaryIO
 from wenet_uio.dataset.storage.cache_space import CacheFullError, reserve
 from wenet_uio.dataset.storage.checksums import (
     checksum_of,
-    is_at,
     is_intact,
     mark_used,
     note,
@@ -27,7 +26,7 @@ from wenet_uio.dataset.storage.checksums import (
 )
 from wenet_uio.dataset.storage.settings import deadline
 from wenet_uio.dataset.storage.versions import NO_ROOM, StorageError
-from wenet_uio.files import lock
+from wenet_uio.files import Lock, is_at, lock
 from wenet_uio.uris import shown
 
 log = logging.getLogger(__name__)
@@ -50,11 +49,14 @@ class PartFiles:
     def begin(self, path: Path) -> BinaryIO | None:
         """Open a partial file under an exclusive lock; None while another process or thread holds
         the lock.
+
+        Where the file system has no locks, the file has a name of its own, and two processes may
+        write the same copy.
         """
         with self._beginning:
             file = _open_locked(path)
             if file is not None:
-                self._paths.add(path)
+                self._paths.add(Path(file.name))
             return file
 
     def end(self, path: Path) -> None:
@@ -173,18 +175,18 @@ def make_copy(
         with file:
             try:
                 if not path.exists():
-                    _complete(file, part, path, make)
+                    _complete(file, path, make)
             finally:
-                parts.end(part)
+                parts.end(Path(file.name))
 
 
-def _complete(file: BinaryIO, part: Path, path: Path, make: Callable[[BinaryIO], None]) -> None:
+def _complete(file: BinaryIO, path: Path, make: Callable[[BinaryIO], None]) -> None:
     """Write a partial file to its end and rename it."""
     with _full_disk_is_full_cache(path):
         make(file)
         os.fsync(file.fileno())
         checksum = checksum_of(file)
-        part.replace(path)
+        Path(file.name).replace(path)
         note(file, path, checksum)
 
 
@@ -238,14 +240,25 @@ def _open_locked(path: Path) -> BinaryIO | None:
     lock.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    file = open(  # noqa: SIM115
+    file = _opened(path)
+    held = lock(file, wait=False)
+    if held is Lock.OURS and is_at(file, path):
+        return file
+
+    file.close()
+    if held is not Lock.MISSING:
+        return None
+
+    path.unlink(missing_ok=True)
+    stem, size, _ = path.name.rsplit(".", 2)
+    return _opened(path.with_name(f"{stem}.{os.urandom(6).hex()}.{size}.part"))
+
+
+def _opened(path: Path) -> BinaryIO:
+    """Open a file for reading and writing; create it if it is missing."""
+    return open(
         path,
         "r+b",
         buffering=0,
         opener=lambda name, flags: os.open(name, flags | os.O_CREAT, 0o666),
     )
-    if not lock(file, wait=False) or not is_at(file, path):
-        file.close()
-        return None
-
-    return file

@@ -11,11 +11,14 @@ import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from wenet_uio.dataset.storage.settings import cache_folder
-from wenet_uio.files import written_aside
+from wenet_uio.files import locked, written_aside
+
+Result = TypeVar("Result")
 
 NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -41,12 +44,45 @@ def write_kept(places: Iterable[Path], write: Callable[[BinaryIO], object]) -> P
     Raises:
         OSError: none of the places can be written.
     """
+
+    def written(place: Path) -> Path:
+        with written_aside(place) as file:
+            write(file)
+        return place
+
+    return _at_first_writable(places, written)
+
+
+@contextmanager
+def making(places: Iterable[Path]) -> Iterator[None]:
+    """Hold the lock of a kept file that is made in the block; other processes wait.
+
+    The lock is a file of its own beside the place that `write_kept` would write to: NFS locks only
+    what is open for writing, and the data may be read-only. It is removed after the block.
+
+    Raises:
+        OSError: none of the places can be written.
+    """
+    with ExitStack() as held:
+
+        def lock_at(place: Path) -> None:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            held.enter_context(locked(f"{place}.lock", removed=True))
+
+        _at_first_writable(places, lock_at)
+        yield
+
+
+def _at_first_writable(places: Iterable[Path], use: Callable[[Path], Result]) -> Result:
+    """Call `use` with each place until its folder can be written, and return the result.
+
+    Raises:
+        OSError: none of the places can be written, or `use` fails in another way.
+    """
     refusals: list[str] = []
     for place in places:
         try:
-            with written_aside(place) as file:
-                write(file)
-            return place
+            return use(place)
         except OSError as error:
             if error.errno not in NOT_WRITABLE:
                 raise

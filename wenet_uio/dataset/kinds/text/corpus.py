@@ -29,9 +29,9 @@ from wenet_uio.dataset.corpus.raw_index import (
 from wenet_uio.dataset.formats.data_list import lines_of
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.list_file import FileState, LineFile
-from wenet_uio.dataset.storage.kept_files import places_of
+from wenet_uio.dataset.storage.kept_files import making, places_of
 from wenet_uio.dataset.types import PairUtterance, SampleRef, TextUtterance
-from wenet_uio.files import digest_of, locked
+from wenet_uio.files import digest_of
 from wenet_uio.text.characters import without_mark
 
 
@@ -134,24 +134,42 @@ def _read_or_build(path: str, source_path: str | None) -> tuple[Columns, dict]:
     file has changed.
     """
     index = f"{path}.idx" if source_path is None else f"{path}.{Path(source_path).name}.idx"
-    with locked(path):
-        statuses = [(name, Path(name).stat()) for name in filter(None, (path, source_path))]
-        fingerprint = [[name, status.st_size, status.st_mtime_ns] for name, status in statuses]
-        for place in places_of(index):
-            columns, meta = find_columns(place) or ({}, {})
-            if meta.get("files") == fingerprint:
-                return columns, meta
+    found = _found(index, path, source_path)
+    if found is not None:
+        return found
 
-        # Before the lines are read: a file that is replaced meanwhile has another digest.
-        of_files = [digest_of(name) for name, _ in statuses]
-        columns, bad = _index(path, source_path)
-        # The digest of rows covers lengths only. Texts of equal length with other words must give
-        # another digest.
-        summary = summary_of(columns)
-        digests = " ".join([summary.digest, *of_files])
-        meta = {"files": fingerprint, "bad": bad, "summary": {**asdict(summary), "digest": digests}}
-        written = ListIndex.write(places_of(index), columns, meta)
-        return written.columns, written.meta
+    with making(places_of(index)):
+        return _found(index, path, source_path) or _made(index, path, source_path)
+
+
+def _found(index: str, path: str, source_path: str | None) -> tuple[Columns, dict] | None:
+    files = _states_of(path, source_path)
+    for place in places_of(index):
+        columns, meta = find_columns(place) or ({}, {})
+        if meta.get("files") == files:
+            return columns, meta
+    return None
+
+
+def _states_of(path: str, source_path: str | None) -> list[list]:
+    """Return what tells that the files have not changed, as JSON has it."""
+    statuses = [(name, Path(name).stat()) for name in filter(None, (path, source_path))]
+    return [[name, status.st_size, status.st_mtime_ns] for name, status in statuses]
+
+
+def _made(index: str, path: str, source_path: str | None) -> tuple[Columns, dict]:
+    """Make the index of a text or a pair, and write it."""
+    files = _states_of(path, source_path)
+    # Before the lines are read: a file that is replaced meanwhile has another digest.
+    of_files = [digest_of(name) for name, _, _ in files]
+    columns, bad = _index(path, source_path)
+    # The digest of rows covers lengths only. Texts of equal length with other words must give
+    # another digest.
+    summary = summary_of(columns)
+    digests = " ".join([summary.digest, *of_files])
+    meta = {"files": files, "bad": bad, "summary": {**asdict(summary), "digest": digests}}
+    written = ListIndex.write(places_of(index), columns, meta)
+    return written.columns, written.meta
 
 
 def _index(path: str, source_path: str | None) -> tuple[Columns, list[Problem]]:
