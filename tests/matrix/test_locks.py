@@ -96,8 +96,12 @@ def test_without_locks_each_process_goes_on_after_one_warning(
     for answer in answers["none"][door]:
         assert "error" not in answer
         assert answer["result"] == answers["nfs"][door][0]["result"]
-        (warning,) = answer["warnings"]
-        assert re.search(r"/\S+ cannot be locked \(No locks available\): processes that", warning)
+        for warning in answer["warnings"]:
+            assert re.search(r"/\S+ cannot be locked \(No locks available\): processes", warning)
+
+    # A process that comes late finds everything made, and locks nothing.
+    counts = [len(answer["warnings"]) for answer in answers["none"][door]]
+    assert max(counts) == 1
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -157,4 +161,4 @@ def test_two_ranks_train_from_a_list_without_an_index(
     assert (tmp_path / "exp" / "final.pt").exists()
     assert not (tmp_path / "exp" / LEDGER).exists()
     assert not list(tmp_path.glob("*.idx.lock"))
-    assert done.stderr.count("cannot be locked") == (2 if locks == "none" else 0), done.stderr
+    assert ("cannot be locked" in done.stderr) == (locks == "none"), done.stderr
