@@ -2,7 +2,7 @@
 # Functions of the recipes; sourced by every run.sh after path.sh, and by the shell scripts of tools/.
 #
 #   parse_options "$@"       reads the command line; every variable set above this line is an option: --nj 32 or --nj=32
-#                            sets nj
+#                            sets nj; of an option that is true or false, --onnx alone is --onnx true
 #   with_options TOOL ARG…   calls a script of tools/ with ARG… and the variables of the recipe that are options of TOOL;
 #                            the other options of TOOL are options of the recipe too, and override ARG…
 #   if stage N "title"       true if N is between stage and stop_stage; logs the title
@@ -55,6 +55,8 @@ parse_options() {
         ;;
       --?*)
         NAME=$ARGUMENT
+        # A switch of a tool, which messages of the tool name, is a switch of a recipe, too.
+        if [[ $SWITCHES == *" ${NAME#--} "* && ${1---} == -* ]]; then set -- true "$@"; fi
         [[ $NAMES != *" ${NAME#--} "* ]] || (($#)) || die "option $NAME needs a value"
         VALUE=${1-}
         ;;

@@ -268,7 +268,7 @@ def index_page(commands_of_project: list[Command]) -> str:
         "# Commands",
         "`. ./path.sh` in the root puts `tools/` on `PATH` and the package on `PYTHONPATH`. "
         "Every command has `--help`. An option of a shell command needs a value: `--name value` or "
-        "`--name=value`.",
+        "`--name=value`; one that is true or false alone is true.",
     ]
     for folder, title in kinds.items():
         rows = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -461,6 +462,35 @@ def test_a_tool_reads_the_input_of_the_recipe_and_its_failure_ends_it(tmp_path, 
         ["bash", "run.sh"], cwd=tmp_path, input="said\n", capture_output=True, text=True
     )
     assert (ran.stdout, ran.returncode) == ("said\n", 3)
+
+
+def test_a_true_or_false_option_alone_is_true(recipe):
+    script = RECIPE.replace("nj=4 ", "allow_bad=false\nnj=4 ").replace(
+        "derived=$", "derived=$allow_bad$"
+    )
+    for arguments in (("--allow_bad",), ("--allow_bad", "--nj", "3"), ("--nj", "3", "--allow_bad")):
+        assert "second of truetwo words_derived" in recipe(*arguments, script=script).stdout
+    given = recipe("--allow_bad", "false", script=script)
+    assert "second of falsetwo words_derived" in given.stdout
+    assert "  --allow_bad false" in recipe("--allow_bad", "-h", script=script).stdout
+
+
+def test_a_switch_that_messages_of_tools_name_is_taken_alone_by_recipes():
+    """Such as "leave them out with --allow_bad", where it is an option of the recipe."""
+    package = TOOLS.parent / "wenet_uio"
+    texts = "".join(path.read_text(encoding="utf-8") for path in package.rglob("*.py"))
+    named = set(re.findall(r"(?:with|add|give|use|;) --([a-z_]+)", texts))
+    script = TOOLS.parent / "examples/custom/s0/run.sh"
+
+    def run(*options: str) -> subprocess.CompletedProcess:
+        return subprocess.run(["bash", script, *options], capture_output=True, text=True)
+
+    shown = run("--help").stdout
+    switches = named & set(re.findall(r"^  --([a-z_]+) (?:true|false)\b", shown, re.MULTILINE))
+    assert {"allow_bad", "allow_data_changes", "trust_code"} <= switches
+    for switch in switches:
+        result = run(f"--{switch}", "--stage", "99")
+        assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_a_true_or_false_option_accepts_nothing_else(recipe, tmp_path, monkeypatch):
