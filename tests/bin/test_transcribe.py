@@ -157,6 +157,17 @@ def test_standard_input_a_channel_and_vtt(audio, monkeypatch, capsys, caplog):
     assert Path("out/stereo.vtt").read_text() == "WEBVTT\n\n"
 
 
+def test_a_wav_that_is_cut_short_is_transcribed_up_to_its_end_with_a_warning(
+    audio, monkeypatch, capsys, caplog
+):
+    content = Path("five.wav").read_bytes()
+    Path("cut.wav").write_bytes(content[: len(content) // 2])
+    captured = call(monkeypatch, capsys, "cut.wav", "five.wav")
+    assert {line.split("\t")[0] for line in captured.out.splitlines()} == {"cut.wav", "five.wav"}
+    (warning,) = (message for message in caplog.messages if "cut short" in message)
+    assert warning.startswith("warning: cut.wav: cut short: the file has ")
+
+
 @pytest.mark.parametrize("to_files", [False, True])
 @pytest.mark.parametrize("style", transcribe.SUFFIXES)
 def test_a_recording_without_a_word_is_named_in_every_format_and_its_output_is_well_formed(

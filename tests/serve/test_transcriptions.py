@@ -248,6 +248,17 @@ def test_limits_of_size_and_length_are_refused_with_their_status(recogniser, tal
         assert (status, answer["error"]["message"]) == (413, "a recording may have 6.5 s of audio")
 
 
+def test_a_recording_that_is_cut_short_has_a_warning(server):
+    wav = encoded(np.zeros(16000, np.int16), "WAV")
+    for share, expected in ((1.0, 0), (0.6, 1)):
+        form = aiohttp.FormData({"response_format": "verbose_json"})
+        form.add_field("file", wav[: int(share * len(wav))], filename="a.wav")
+        status, answer = post(f"{server.url}/v1/audio/transcriptions", data=form)
+        warnings = answer.get("warnings", [])
+        assert (status, len(warnings)) == (200, expected)
+        assert all(warning.startswith("cut short: the file has ") for warning in warnings)
+
+
 def test_a_recording_too_many_is_refused_before_it_is_sent_and_taken_later(recogniser, talk, held):
     with served(recogniser, ServeOptions(limits=Limits(max_uploads=1))) as server:
 

@@ -73,7 +73,8 @@ class Input:
         return self._opened
 
     def close(self, tracks: Tracks, *, has_words: bool) -> None:
-        """Set `seconds`, log a warning if sound was not heard, and free the bytes.
+        """Set `seconds`, log a warning if the audio is cut short or sound was not heard, and free
+        the bytes.
 
         Args:
             tracks: what was transcribed.
@@ -82,10 +83,10 @@ class Input:
         source = self.open()
         info = audio_info(source)
         self.seconds = info.num_samples / info.sample_rate
-        warning = "" if has_words else _silence(source, tracks)
-        warning = warning or _lost(tracks)
-        if warning:
-            log.warning("warning: %s: %s", self.name, warning)
+        unheard = "" if has_words else _silence(source, tracks)
+        for warning in (info.cut_short, unheard or _lost(tracks)):
+            if warning:
+                log.warning("warning: %s: %s", self.name, warning)
 
         self._opened = None
 

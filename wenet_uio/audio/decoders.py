@@ -60,6 +60,13 @@ class AudioInfo:
         """
         return self.sample_rate == FRAME_RATE
 
+    @property
+    def cut_short(self) -> str:
+        """What a message says of audio that is not whole; empty for others."""
+        if self.is_whole:
+            return ""
+        return f"cut short: the file has {self.num_samples} samples, its header claims more"
+
     def samples_between(self, start: float, end: float | None) -> int:
         """Return the number of samples of a segment; 0 if it is empty.
 
@@ -70,10 +77,8 @@ class AudioInfo:
             AudioError: a time is negative or not finite, the segment ends after the audio, or it is
                 all of an audio that is cut short.
         """
-        if not (self.is_whole or start or end is not None):
-            raise AudioError(
-                f"cut short: the file has {self.num_samples} samples, its header claims more"
-            )
+        if self.cut_short and not (start or end is not None):
+            raise AudioError(self.cut_short)
 
         first, last = segment_samples(self.num_samples, self.sample_rate, start, end)
         if last > first and (

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from wenet_uio.audio.decoders import AudioError
-from wenet_uio.audio.read import read_signal
+from wenet_uio.audio.read import audio_info, read_signal
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.dataset import build_chain
 from wenet_uio.dataset.formats.data_list import RawLine
@@ -111,6 +111,7 @@ def _features(line: RawLine, conf: DatasetConf, chains: tuple[Chain, Chain]) -> 
 
     `chains` are the operators for audio and those for stored features.
     """
+    audio_info(line.wav).samples_between(line.start, line.end)  # refuses audio that is cut short
     channel = line.extra.get("channel", conf.singal_channel_conf.channel)
     signal, rate = read_signal(line.wav, line.start, line.end, channel)
     tensor, is_stored = torch.from_numpy(signal), signal.ndim == 2

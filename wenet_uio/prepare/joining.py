@@ -167,7 +167,11 @@ def _seconds(lines: Sequence[RawLine], executor: Executor) -> list[float]:
 def _measured(lines: Sequence[RawLine]) -> list[MeasuredLine]:
     """Return `measure` of utterances that can all be read."""
     measured = measure(lines)
-    bad = [measurement for measurement in measured if isinstance(measurement, str)]
+    bad = [
+        f"{line.key}: {measurement}"
+        for line, measurement in zip(lines, measured, strict=True)
+        if isinstance(measurement, str)
+    ]
     if bad:
         raise ValueError(f"{len(bad)} of {len(lines)} utterances cannot be read, such as: {bad[0]}")
     return [measurement for measurement in measured if not isinstance(measurement, str)]

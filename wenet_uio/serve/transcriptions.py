@@ -210,6 +210,8 @@ class Transcriptions:
                     "max_seconds", f"a recording may have {self._limits.max_seconds:g} s of audio"
                 )
 
+            if info.cut_short:
+                warnings = [*warnings, info.cut_short]
             self._tell(job, segments, duration)
             for _, segment in self._recogniser.iterate([recording], options):
                 if isinstance(segment, Exception):
