@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.support.data.hostile_lists import RAW, SHARD, as_bytes, line, stated
+from tests.support.data.hostile_tars import PACKED
 from tests.support.data.tars import everything, wav, write_tar
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.errors import ListError
@@ -125,6 +126,15 @@ def test_a_shard_in_place_of_a_list_is_refused_with_what_to_write(folder, conten
     with pytest.raises(
         ListError, match=f"x: {kind}, not a data list; write its path as a line .* data_type shard"
     ):
+        open_list(str(folder / "x"), data_type)
+
+
+@pytest.mark.parametrize("name", sorted({*PACKED} - {"parquet"}))
+@pytest.mark.parametrize("data_type", ["raw", "shard"])
+def test_a_packed_file_in_place_of_a_list_is_refused_with_what_it_is(folder, name, data_type):
+    content, says = PACKED[name]
+    (folder / "x").write_bytes(content)
+    with pytest.raises(ListError, match=f"x: not a data list, but .*{re.escape(says)}"):
         open_list(str(folder / "x"), data_type)
 
 

@@ -1,16 +1,18 @@
 import gzip
+import re
 import sys
 import tarfile
 
 import fsspec
 import pytest
 
+from tests.support.data.hostile_tars import END, PACKED, sample
 from tests.support.storage.servers import serving, serving_ftp
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.token_counts import TokenCounted
 from wenet_uio.dataset.formats.data_list import read_shard_list
 from wenet_uio.dataset.storage import objects
-from wenet_uio.dataset.storage.versions import DriverError
+from wenet_uio.dataset.storage.versions import DriverError, StorageError
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.labels import Tokenizer
 from wenet_uio.uris import shown
@@ -139,6 +141,32 @@ def test_a_gzip_with_another_checksum_is_refused(tmp_path):
 
     (tmp_path / "joined.tar.gz").write_bytes(packed + packed + bytes(512))
     assert objects.read_bytes(tmp_path / "joined.tar.gz") == content * 2
+
+
+@pytest.mark.parametrize("name", sorted({*PACKED} - {"gzip"}))
+@pytest.mark.parametrize("suffix", [".tar.gz", ".tgz"])
+def test_what_is_named_as_a_gzip_and_is_none_is_named(tmp_path, name, suffix):
+    content, says = PACKED[name]
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(content)
+    for read in (objects.read_bytes, objects.open_whole):
+        with pytest.raises(StorageError, match=f"{path}: no gzip, .*{re.escape(says)}"):
+            read(path)
+
+
+def test_a_tar_that_is_named_as_a_gzip_is_to_be_named_as_a_tar(tmp_path):
+    path = tmp_path / "a.tar.gz"
+    path.write_bytes(sample("first") + END)
+    with pytest.raises(StorageError, match=f"{path}: no gzip, .* but a tar; name it .tar"):
+        objects.read_bytes(path)
+
+
+def test_an_error_of_a_gzip_names_its_path(tmp_path):
+    path = tmp_path / "a.tar.gz"
+    for content in (gzip.compress(bytes(9000))[:-8] + bytes(8), b"", b"<html>404</html>"):
+        path.write_bytes(content)
+        with pytest.raises(StorageError, match=f"^{path}: "):
+            objects.read_bytes(path)
 
 
 def test_remote_globs_expand_where_stores_can_list(folder, tmp_path):

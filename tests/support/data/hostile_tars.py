@@ -2,8 +2,12 @@
 each.
 """
 
+import bz2
 import gzip
+import io
+import lzma
 import tarfile
+import zipfile
 from dataclasses import dataclass
 
 from tests.support.data.tars import wav
@@ -85,6 +89,14 @@ def sparse(extensions):
     return bytes(block) + (bytes(504) + b"\1" + bytes(7)) * extensions + bytes(512) + bytes(512)
 
 
+def zipped(name="x"):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(f"{name}.txt", "text")
+        archive.writestr(f"{name}.wav", AUDIO)
+    return buffer.getvalue()
+
+
 @dataclass(frozen=True)
 class Hostile:
     """A tar, and what must be said about it."""
@@ -150,7 +162,53 @@ EXTENDED = {
     "long_name_not_utf8": [long_name(b"\xff.wav\0")],
     "global_digits": [member("pax", b"9" * 200_000, b"g")],
 }
+PACKED = {
+    "gzip": (gzip.compress(sample("first") + END), "name it .tar.gz"),
+    "bzip2": (bz2.compress(sample("first") + END), "bunzip2"),
+    "xz": (lzma.compress(sample("first") + END), "xz -d"),
+    "zstd": (b"\x28\xb5\x2f\xfd" + bytes(range(200)), "zstd -d"),
+    "lz4": (b"\x04\x22\x4d\x18" + bytes(range(200)), "lz4 -d"),
+    "lzip": (b"LZIP\1" + bytes(range(200)), "lzip -d"),
+    "zip": (zipped(), "tar --sort=name -cf ../NAME.tar *"),
+    "7z": (b"7z\xbc\xaf\x27\x1c" + bytes(range(200)), "7z x"),
+    "rar": (b"Rar!\x1a\7" + bytes(range(200)), "unrar x"),
+    "parquet": (b"PAR1" + bytes(range(200)), "name it .parquet"),
+}
+"""Files that are no plain tars, and what to do with them."""
+APART = {
+    "audio_before_texts": (("lost.wav", "other.wav", "lost.txt", "other.txt"), "--sort=name"),
+    "texts_before_audio": (("lost.txt", "other.txt", "lost.wav", "other.wav"), "--sort=name"),
+    "three_parts": (("lost.wav", "other.wav", "lost.txt", "other.txt", "lost.spk"), "--sort=name"),
+    "folders": (("wav/lost.wav", "wav/o.wav", "txt/lost.txt", "txt/o.txt"), "wav/ and txt/"),
+    "a_folder": (("lost.wav", "o.wav", "txt/lost.txt", "txt/o.txt"), "./ and txt/"),
+}
+"""Names of members in an order in which audio and text of a sample are apart; what is said."""
+
+
+def apart(names):
+    return b"".join(member(name, AUDIO if name.endswith("wav") else "text") for name in names)
+
+
 TARS: dict[str, Hostile] = {
+    **{name: Whole(content, NONE, (TAR,), says) for name, (content, says) in PACKED.items()},
+    **{
+        name: Hostile(apart(names), named=(names[0].rpartition(".")[0],), says=says)
+        for name, (names, says) in APART.items()
+    },
+    "texts_in_json_apart": Hostile(
+        member("lost.wav", AUDIO) + sample("between") + member("lost.json", '{"text": "a"}'),
+        ("first", "between", "after"),
+        says="not next to each other",
+    ),
+    "text_apart_of_no_audio": Hostile(
+        member("lost.txt", "a") + sample("between") + member("lost.spk", "b"),
+        ("first", "between", "after"),
+        says="no audio",
+    ),
+    "apart_twice": Hostile(
+        apart(("lost.wav", "o.wav", "lost.txt", "o.txt", "lost.wav")), says="no text"
+    ),
+    "packed_tar_between": Hostile(replaced(bz2.compress(sample("in"))), named=(TAR, "lost")),
     **{f"size_{name}": Hostile(sized(field), says=says) for name, (field, says) in SIZE.items()},
     **{
         f"pax_{name}": Hostile(extended(pax(*records)), says=says)
@@ -203,7 +261,6 @@ TARS: dict[str, Hostile] = {
     ),
     "empty": Whole(b"", NONE, (TAR,), "empty"),
     "only_zeros": Whole(bytes(100_000), NONE, (TAR,), "bytes of zeros"),
-    "gzip": Whole(gzip.compress(sample("first") + END), NONE, (TAR,), "gzip"),
     "equal_names": Hostile(
         extended(member("lost.wav", AUDIO)), says="two members with the field wav"
     ),

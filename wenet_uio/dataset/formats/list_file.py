@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from wenet_uio.dataset.formats.data_list import DataType, shards_of
 from wenet_uio.dataset.formats.errors import ListError
+from wenet_uio.dataset.storage.archives import MARK_BYTES, is_tar, kind_of_archive
 from wenet_uio.files import digest_of_blocks
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 TYPE_LINES = 10
 """Lines at the beginning of a list that tell its type."""
-PARQUET_MAGIC, TAR_MAGIC = b"PAR1", slice(257, 262)
-"""First bytes of a parquet file, and the place of `ustar` in a tar."""
+PARQUET_MAGIC = b"PAR1"
+"""First bytes of a parquet file."""
 BLOCK = 1 << 20
 """Bytes of a list that are read and hashed together."""
 
@@ -191,11 +192,13 @@ class DataList:
 
     def _refuse_shard(self) -> None:
         """Raise ListError if the file is a shard in place of a list of shards."""
-        first_bytes = self._file.peek(TAR_MAGIC.stop)
+        first_bytes = self._file.peek(MARK_BYTES)
         if first_bytes.startswith(PARQUET_MAGIC):
             shard = "a parquet file"
-        elif first_bytes[TAR_MAGIC] == b"ustar":
+        elif is_tar(first_bytes):
             shard = "a tar"
+        elif kind := kind_of_archive(first_bytes):
+            raise ListError(f"{self.path}: not a data list, but {kind}")
         else:
             return
 

@@ -139,18 +139,71 @@ def find_samples(
     ways = ("last", "first", "audio") if layout.key_ends == "auto" else (layout.key_ends,)
     # Of equals, max takes the first: so the order of the ways counts.
     groups = max((list(_grouped(members, way)) for way in ways), key=_merit)
-    samples, bad = [], []
+    samples: list[FoundSample] = []
+    refused: list[tuple[Group, str]] = []
 
-    for key, fields, double_field in groups:
+    for group in groups:
+        key, fields, double_field = group
         try:
             if double_field:
                 raise ListError(f"two members with the field {double_field}")
             samples.append(_sample(key, fields, layout, read))
         except ListError as error:
-            first_member = next(iter(fields.values()))
-            bad.append((key.strip() or first_member.name, str(error)))
+            refused.append((group, str(error)))
 
-    return samples, bad
+    return samples, [
+        (group.key.strip() or next(iter(group.fields.values())).name, reason)
+        for group, reason in _with_parts_joined(refused)
+    ]
+
+
+def _with_parts_joined(refused: Sequence[tuple[Group, str]]) -> list[tuple[Group, str]]:
+    """Return the groups that are no samples, and why; groups that together are a sample are named
+    once, with how to pack the tar.
+    """
+    parts_of: dict[str, list[Group]] = {}
+    for group, _ in refused:
+        if not _is_whole(group):
+            parts_of.setdefault(_without_folders(group.key), []).append(group)
+
+    scattered = {name: parts for name, parts in parts_of.items() if _is_whole(_joined(parts))}
+    joined = []
+    for group, reason in refused:
+        parts = scattered.get(_without_folders(group.key))
+        if parts is None or _is_whole(group):
+            joined.append((group, reason))
+        elif group is parts[0]:
+            joined.append((group, _scattered(parts)))
+
+    return joined
+
+
+def _without_folders(key: str) -> str:
+    return key.rpartition("/")[2]
+
+
+def _joined(parts: Sequence[Group]) -> Group:
+    """Return parts of a sample as one group."""
+    fields = {name: member for part in parts for name, member in part.fields.items()}
+    count = sum(len(part.fields) for part in parts)
+    is_double = any(part.double_field for part in parts) or len(fields) < count
+    return Group(parts[0].key, fields, next(iter(fields)) if is_double else "")
+
+
+def _scattered(parts: Sequence[Group]) -> str:
+    """Say where the parts of a sample are, and how to pack the tar."""
+    keys = list(dict.fromkeys(part.key for part in parts))
+    if len(keys) == 1:
+        return (
+            "its audio and its text are not next to each other in the tar; pack the tar again in "
+            "the order of names: tar --sort=name"
+        )
+
+    folders = " and ".join(f"{key.rpartition('/')[0] or '.'}/" for key in keys)
+    return (
+        f"its audio and its text are in different folders of the tar ({folders}); put them into "
+        "one folder, and pack it in the order of names: tar --sort=name"
+    )
 
 
 def _without_resource_forks(members: Sequence[Member]) -> Sequence[Member]:

@@ -26,9 +26,8 @@ from wenet_uio.dataset.formats.tar_headers import (
     HeaderReader,
     TarBytes,
 )
+from wenet_uio.dataset.storage.archives import MARK_BYTES, kind_of_archive
 
-GZIP = b"\x1f\x8b"
-"""First bytes of a gzip file."""
 MAX_SIZE = 2**32 - 1
 """Bytes of a member: the largest number that an index can store."""
 RECORD_BYTES = 20 * BLOCK
@@ -90,8 +89,8 @@ def members_of(data: TarBytes, name: str) -> tuple[list[Member], list[tuple[str,
     members: list[Member | Header] = []
     bad: list[tuple[str, str]] = []
     _scan(data, name, members, bad)
-    if not members and data[: len(GZIP)] == GZIP:
-        return [], [(name, "compressed with gzip; name it .tar.gz, or unpack it")]
+    if not members and (kind := kind_of_archive(bytes(data[:MARK_BYTES]))):
+        return [], [(name, kind)]
 
     return _without_links(members, bad), bad
 

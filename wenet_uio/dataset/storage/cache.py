@@ -14,6 +14,7 @@ Files below the folder of the cache (`aa` is the start of the hash of the URI):
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -24,6 +25,7 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
+from wenet_uio.dataset.storage.archives import why_no_gzip
 from wenet_uio.dataset.storage.cache_space import CacheFullError
 from wenet_uio.dataset.storage.copies import PartFiles, SpaceWriter, make_copy, open_copy
 from wenet_uio.dataset.storage.settings import cache_folder, deadline
@@ -41,6 +43,8 @@ from wenet_uio.uris import shown
 VERSION_KEPT = 3600.0
 """Seconds for which a version is used without asking the store again."""
 SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,5}$")
+PIECE = 1 << 20
+"""Bytes of a packed file that are unpacked at a time."""
 
 Result = TypeVar("Result")
 
@@ -101,7 +105,7 @@ def unpacked(
     return _make(_path(f"{uri}\nunpacked", version, ".tar"), None, write, uri, parts)
 
 
-def unpack_gzip(packed: BinaryIO, write: Callable[[bytes], Any]) -> None:
+def unpack_gzip(uri: str, packed: BinaryIO, write: Callable[[bytes], Any]) -> None:
     """Pass the contents of an open gzip file to `write`.
 
     A gzip has one checksum of all its contents. Where it differs, nobody knows which sample is
@@ -111,9 +115,15 @@ def unpack_gzip(packed: BinaryIO, write: Callable[[bytes], Any]) -> None:
     Raises:
         StorageError: the file is damaged, or is no gzip, or only its checksum is missing.
     """
+    first_piece = packed.read(PIECE)
+    if kind := why_no_gzip(first_piece):
+        raise StorageError(f"{shown(uri)}: {kind}")
+
     inflater = zlib.decompressobj(wbits=31)  # 31: gzip, with its checksum
+    pieces = itertools.chain([first_piece], iter(lambda: packed.read(PIECE), b""))
     try:
-        while data := packed.read(1 << 20):
+        for piece in pieces:
+            data = piece
             while data:
                 write(inflater.decompress(data, 1 << 24))
                 data = inflater.unconsumed_tail or inflater.unused_data.lstrip(b"\0")
@@ -125,7 +135,9 @@ def unpack_gzip(packed: BinaryIO, write: Callable[[bytes], Any]) -> None:
             # in the contents takes them as contents, which are not wanted.
             inflater.decompress(b"\xff" * 8)
     except zlib.error as error:
-        raise StorageError(f"the gzip is damaged or has lost its end ({error})") from None
+        raise StorageError(
+            f"{shown(uri)}: the gzip is damaged or has lost its end ({error})"
+        ) from None
 
 
 def current_version(uri: str, kept: float = VERSION_KEPT) -> Version:

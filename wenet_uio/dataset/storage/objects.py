@@ -13,7 +13,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import unquote
@@ -140,7 +140,7 @@ def _unpack_of(path: str) -> Callable[[BinaryIO, Callable[[bytes], Any]], None]:
     """
     part = containers.part_of(path)
     if part is None:
-        return cache.unpack_gzip
+        return partial(cache.unpack_gzip, path)
 
     folder = part.container.partition("?")[0].rpartition("/")[0]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import ssl
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing
@@ -154,8 +155,16 @@ class _Patience:
         """Sleep before the next attempt, at least as long as a busy store asks for.
 
         Raises:
+            RefusedError: the certificate of the server is refused, as it would be again.
             StorageError: the next attempt would be after the deadline.
         """
+        if refusal := _refused_certificate(error):
+            raise RefusedError(
+                f"{shown(self._uri)}: the certificate of the server is refused ({refusal}); "
+                "correct the address or the certificate, or name a file with the certificate of "
+                "its authority in REQUESTS_CA_BUNDLE (for s3, AWS_CA_BUNDLE)"
+            ) from None
+
         asked_seconds = error.seconds if isinstance(error, BusyError) else 0.0
         pause = max(self._backoff.next_pause(), asked_seconds)
         reason = " ".join(shown(error).split()) or type(error).__name__
@@ -198,3 +207,23 @@ class _Patience:
             reason,
             self._seconds,
         )
+
+
+def _refused_certificate(error: BaseException) -> str:
+    """Return why a certificate was refused, if that is behind the error of a driver; else an empty
+    string.
+    """
+    # Drivers wrap the error of the system, as its cause, as a value, or as `reason` (urllib3).
+    waiting, seen = [error], set()
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, ssl.SSLCertVerificationError):
+            return getattr(found, "verify_message", "") or shown(found)
+
+        seen.add(id(found))
+        behind = (found.__cause__, found.__context__, getattr(found, "reason", None), *found.args)
+        waiting += [
+            each for each in behind if isinstance(each, BaseException) and id(each) not in seen
+        ]
+
+    return ""
