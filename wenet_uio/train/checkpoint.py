@@ -21,7 +21,7 @@ import yaml
 from wenet_uio.config import Config, save_config
 from wenet_uio.config.named_files import changed_files, copy_files, with_names_of
 from wenet_uio.config.yaml_file import read_yaml
-from wenet_uio.files import is_temporary, temporary_of, written_aside
+from wenet_uio.files import remove_left_over, temporary_of, written_aside
 from wenet_uio.models.weights import first_sentence, load_checked
 from wenet_uio.run_files import (
     ENVIRONMENT,
@@ -56,6 +56,8 @@ class RunFolder:
         self._writer = ThreadPoolExecutor(1, "state")
         self._writing: Future[None] | None = None
         """The state that a thread writes."""
+        self._newest: str | None = None
+        """Name of the newest state that was read or written."""
 
     def hold(self) -> None:
         """Lock the folder, because two runs must not write to the same one.
@@ -124,9 +126,7 @@ class RunFolder:
             if (self.path / FRAMES).exists():
                 shutil.rmtree(self.path / FRAMES)
 
-        # Of a process that was killed while it wrote
-        for unfinished in filter(is_temporary, self.path.iterdir()):
-            unfinished.unlink()
+        remove_left_over(self.path)
 
         save_config(copy_files(config, self.path), self.path / TRAIN_CONFIG)
 
@@ -148,7 +148,9 @@ class RunFolder:
         # init.pt is from a run that ended before its first state; a link that leads nowhere is from
         # one whose epochs were moved away.
         strangers = sorted(
-            path.name for path in self.path.glob("*.pt") if path.name != "init.pt" and path.exists()
+            path.name
+            for path in files_in(self.path)
+            if path.suffix == ".pt" and path.name != f"{INIT}.pt" and path.exists()
         )
         if strangers:
             raise ValueError(
@@ -203,21 +205,31 @@ class RunFolder:
         with written_aside(self.path / f"{tag}.yaml", "w") as file:
             yaml.safe_dump(record, file, sort_keys=False)
 
-    def save_state(self, step: int, state: Mapping[str, Any], *, meanwhile: bool = False) -> None:
+    def save_state(
+        self,
+        step: int,
+        state: Mapping[str, Any],
+        *,
+        meanwhile: bool = False,
+        needed: bool = True,
+    ) -> None:
         """Write state_S.pt and delete all but the KEPT_STATES newest states.
 
         Args:
             meanwhile: a thread writes the state, which must not change any more. The next call
-                waits for it and raises its error.
+                waits for it.
+            needed: raise an error of the system, such as that of a full disk. Otherwise it is a
+                warning, because a later state is a new try.
         """
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.result()
 
+        write = self._write_state if needed else self._try_state
         if meanwhile:
-            self._writing = self._writer.submit(self._write_state, step, state)
+            self._writing = self._writer.submit(write, step, state)
         else:
-            self._write_state(step, state)
+            write(step, state)
 
     def settle(self) -> None:
         """Wait for the state that a thread writes.
@@ -229,26 +241,48 @@ class RunFolder:
         if error is not None:
             log.warning("a state could not be written: %s", error)
 
+    def _try_state(self, step: int, state: Mapping[str, Any]) -> None:
+        """Write a state, or say what is missing if the system does not let it."""
+        try:
+            self._write_state(step, state)
+        except OSError as error:
+            log.warning(
+                "%s could not be written (%s): training goes on, and the next state is a new try; "
+                "until then a run that ends resumes from %s",
+                self.path / f"state_{step}.pt",
+                error.strerror or error,
+                self._newest or "its start",
+            )
+
     def _write_state(self, step: int, state: Mapping[str, Any]) -> None:
         with written_aside(self.path / f"state_{step}.pt") as file:
             torch.save(dict(state), file)
+        self._newest = f"state_{step}.pt"
+
         for path in self._states()[KEPT_STATES:]:
             path.unlink()
 
     def newest_state(self) -> dict[str, Any] | None:
-        """Load the newest readable state; None if the folder has no state.
+        """Load the newest state that is not damaged; None if the folder has no state.
 
         Raises:
-            ValueError: there are states, but none can be read.
+            OSError: the system does not let a state be read. The state may be whole, so no older
+                one is taken.
+            ValueError: there are states, but all are damaged.
         """
         states = self._states()
         for path in states:
             try:
-                return load_checked(path)
+                state = load_checked(path)
+            except OSError:
+                raise
             except Exception as error:
                 # torch raises RuntimeError, UnpicklingError, EOFError and others for an incomplete
                 # file.
                 log.warning("%s cannot be read and is skipped: %s", path, first_sentence(error))
+            else:
+                self._newest = path.name
+                return state
 
         if states:
             raise ValueError(
@@ -296,10 +330,28 @@ class RunFolder:
         return {epoch: read_yaml(path)["loss_dict"]["loss"] for epoch, path in records}
 
 
+def files_in(folder: Path) -> list[Path]:
+    """Return the paths in a folder; none if it is missing.
+
+    `Path.glob` takes a folder that may not be listed for an empty one.
+
+    Raises:
+        OSError: the folder cannot be listed.
+    """
+    try:
+        return list(folder.iterdir())
+    except FileNotFoundError:
+        return []
+
+
 def numbered(folder: Path, pattern: str) -> list[tuple[int, Path]]:
-    """Return (number, path) of the files whose names match `pattern` with a number in place of `*`."""
+    """Return (number, path) of the files whose names match `pattern` with a number in place of `*`.
+
+    Raises:
+        OSError: the folder cannot be listed.
+    """
     name = re.compile(re.escape(pattern).replace(r"\*", r"(\d+)"))
-    matches = ((name.fullmatch(path.name), path) for path in folder.glob(pattern))
+    matches = ((name.fullmatch(path.name), path) for path in files_in(folder))
     return [(int(match[1]), path) for match, path in matches if match]
 
 

@@ -119,10 +119,14 @@ class Trainer:
 
         return True
 
-    def save(self, *, meanwhile: bool = False) -> None:
+    def save(self, *, meanwhile: bool = False, needed: bool = True) -> None:
         """Write the state of the run, or let a thread write it `meanwhile`.
 
         All ranks must call this together.
+
+        Args:
+            meanwhile: see RunFolder.save_state.
+            needed: see there; only the states with which this process ends are.
         """
         self.watchdog.beat(f"saving the state of step {self.progress.step}")
         # Rank 0 takes over the counts of all ranks, which then start again at 0.
@@ -146,7 +150,7 @@ class Trainer:
             if self.average:
                 state["model_avg"] = self.average.state_dict()
 
-            self.folder.save_state(self.progress.step, state, meanwhile=meanwhile)
+            self.folder.save_state(self.progress.step, state, meanwhile=meanwhile, needed=needed)
 
     def load(self, state: dict[str, Any], *, allow_data_changes: bool = False) -> None:
         """Resume from a state of `save`.
@@ -317,7 +321,7 @@ class Trainer:
             self._average_weights()
             if stop or save:
                 self._read_results(may_wait=0)
-                self.save(meanwhile=not stop)
+                self.save(meanwhile=not stop, needed=stop)
             if stop:
                 return False
             if progress.trained:
@@ -434,7 +438,7 @@ class Trainer:
             progress.to_observe = progress.epoch
 
         progress.end_epoch(loss)
-        self.save()
+        self.save(needed=bool(progress.end(self.config)))
         if self.world.rank == 0:
             self.folder.keep(self.config.keep_last, self.config.keep_best)
 
