@@ -70,6 +70,22 @@ def test_a_full_disk_is_named_and_the_command_may_be_repeated(capsys):
     assert said_of(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), capsys) == f"error: {mended}"
 
 
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (errno.EIO, "Input/output error; mend the disk or its mount"),
+        (errno.EMFILE, "Too many open files; allow more open files (ulimit -n)"),
+        (errno.EACCES, "Permission denied; permit it to this user"),
+        (errno.ENOMEM, "Cannot allocate memory; free memory"),
+        (errno.ESTALE, "Stale file handle; mount the folder again"),
+    ],
+)
+def test_an_error_that_does_not_come_from_the_files_says_how_to_mend_it(number, told, capsys):
+    error = OSError(number, os.strerror(number), "exp/state_3.pt")
+    said = said_of(error, capsys)
+    assert said == f"error: exp/state_3.pt: {told}, then run the same command again\n"
+
+
 def test_full_shared_memory_is_named_with_the_option_of_docker(capsys, monkeypatch):
     usage = namedtuple("usage", "free")
     monkeypatch.setattr(

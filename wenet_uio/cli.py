@@ -34,6 +34,17 @@ FORMAT_OF_DEBUG = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 COLUMNS = 80
 """Width of every help."""
 log = logging.getLogger(__name__)
+REMEDIES = {
+    errno.ENOSPC: "free space",
+    errno.EDQUOT: "free space",
+    errno.EMFILE: "allow more open files (ulimit -n)",
+    errno.ENFILE: "let this machine open more files",
+    errno.ENOMEM: "free memory",
+    errno.EIO: "mend the disk or its mount",
+    errno.ESTALE: "mount the folder again",
+    errno.EACCES: "permit it to this user",
+}
+"""{error of the system that does not come from the files: how to mend it}."""
 UNITS = ("seconds", "bytes", "frames")
 """The value of an option whose name ends so is shown in this unit."""
 
@@ -99,11 +110,12 @@ def _described(error: Exception) -> str:
     if not isinstance(error, OSError) or not error.strerror or error.filename2 is not None:
         return str(error)
 
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        if error.filename is None and is_shared_memory_full():
+    if error.errno in REMEDIES:
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if is_full and error.filename is None and is_shared_memory_full():
             return NO_SHARED_MEMORY
         where = f"{error.filename}: " if error.filename is not None else ""
-        return f"{where}{error.strerror}; free space, then run the same command again"
+        return f"{where}{error.strerror}; {REMEDIES[error.errno]}, then run the same command again"
 
     return str(error) if error.filename is None else f"{error.filename}: {error.strerror}"
 

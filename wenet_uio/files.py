@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from enum import Enum, auto
 from functools import cache
 from pathlib import Path
@@ -59,7 +59,8 @@ def written_aside(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator
     """Open a temporary file that is renamed to `path` at the end of the block, or removed if the
     block raises.
 
-    Parent folders are created. Mode `w` writes UTF-8.
+    Parent folders are created. Mode `w` writes UTF-8. The temporary file is locked, so that
+    `remove_left_over` leaves it alone.
 
     Raises:
         OSError: writing fails, as on a full disk or in a read-only folder; the error has `path` as
@@ -76,10 +77,12 @@ def written_aside(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator
 
     try:
         with os.fdopen(descriptor, mode, encoding="utf-8" if mode == "w" else None) as file:
+            with suppress(OSError):  # of a file system without locks
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield file
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+            temporary.replace(path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
 
@@ -123,6 +126,26 @@ def temporary_of(path: Path) -> Path:
 def is_temporary(path: Path) -> bool:
     """Tell whether a path is a file or link that was left when its process was killed."""
     return not path.is_dir() and _has_name(path, TEMPORARY)
+
+
+def remove_left_over(folder: Path) -> None:
+    """Remove the temporary files in a folder, except those that living processes write."""
+    for path in filter(is_temporary, folder.iterdir()):
+        if path.is_symlink() or not _is_written(path):
+            path.unlink(missing_ok=True)
+
+
+def _is_written(temporary: Path) -> bool:
+    """Tell whether another process holds the lock of `written_aside`."""
+    try:
+        with open(temporary, "r+b") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return True
+    except OSError:  # it has got its name meanwhile, or there are no locks
+        return False
+
+    return False
 
 
 def _has_name(path: Path, pattern: str, written: str | None = None) -> bool:

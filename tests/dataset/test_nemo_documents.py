@@ -1,6 +1,7 @@
 """Examples of NeMo's documents on 1, 2 and 4 ranks: shares, filters and order, counted by hand."""
 
 import json
+import math
 from collections import Counter
 from itertools import chain, pairwise
 
@@ -10,9 +11,15 @@ import soundfile
 
 from wenet_uio.config import parse_config
 from wenet_uio.dataset import LoaderOptions, build_loader
+from wenet_uio.text.char import CharSplitter
+from wenet_uio.text.labels import Tokenizer
 
 RATE = 16000
 SECONDS = {"a": [0.5] * 40, "b": [1.0] * 40, "c": [0.25 + 0.05 * n for n in range(40)]}
+CHARACTERS = Tokenizer(
+    CharSplitter(),
+    {unit: number for number, unit in enumerate(["<blank>", "<unk>", *"xyz▁", "<sos/eos>"])},
+)
 RANKS = pytest.mark.parametrize("ranks", [1, 2, 4])
 
 
@@ -36,14 +43,18 @@ def manifest(folder, name, **keys):
     return {"type": "nemo", "manifest_filepath": str(folder / f"{name}.json"), **keys}
 
 
-def steps_of(train_ds, ranks, epochs=1):
-    """Return the steps of some epochs: for each the batches of all ranks, each a list of keys."""
+def steps_of(train_ds, ranks, epochs=1, *, characters=False):
+    """Return the steps of some epochs: for each the batches of all ranks, each a list of keys.
+
+    With `characters` each character of a text is a token.
+    """
     keys = {"fbank_conf": {"num_mel_bins": 10}}
     config = parse_config({"train_ds": train_ds, "dataset_conf": keys}, "train.yaml")
+    tokenizer = CHARACTERS if characters else None
     of_ranks = []
     for rank in range(ranks):
         options = LoaderOptions(rank=rank, world_size=ranks, empty_batches=True)
-        loader = build_loader(config.data, "raw", config, None, training=True, options=options)
+        loader = build_loader(config.data, "raw", config, tokenizer, training=True, options=options)
         steps, batches = [], []
         for batch in (batch for _ in range(epochs) for batch in loader):
             if len(batch):
@@ -189,3 +200,82 @@ def test_only_with_shuffle_has_every_epoch_an_order_of_its_own(folder, ranks, sh
         steps = steps_of(train_ds, ranks, epochs=2)
         first, second = steps[: len(steps) // 2], steps[len(steps) // 2 :]
         assert (first == second) is not shuffle
+
+
+TOKENS = {"use_multimodal_sampling": True, "token_equivalent_duration": 0.05}
+
+
+def tokens(key, *, total):
+    """Tokens of an utterance of 0.05 s a token; the text `x y` has 3 characters."""
+    return math.ceil(round(seconds(key) / 0.05, 6)) + (3 if total else 0)
+
+
+@RANKS
+@pytest.mark.parametrize("total", [True, False])
+def test_batches_of_audio_are_bounded_by_their_padded_tokens(folder, ranks, total):
+    train_ds = {
+        "input_cfg": [manifest(folder, name) for name in "abc"],
+        **TOKENS,
+        "batch_tokens": 120,
+        "measure_total_length": total,
+    }
+    steps = steps_of(train_ds, ranks, characters=True)
+    batches = [batch for step in steps for batch in step]
+    padded = [len(batch) * max(tokens(key, total=total) for key in batch) for batch in batches]
+    assert max(padded) <= 120
+    assert counts(steps) == {"a": 40, "b": 40, "c": 40}
+    assert len({key for batch in batches for key in batch}) == 120
+    # Batches are filled: three quarters of the bound on average, but for split last steps
+    assert len(batches) < sum(padded) / 90 + ranks
+
+    capped = steps_of({**train_ds, "batch_size": 3}, ranks, characters=True)
+    assert max(len(batch) for step in capped for batch in step) == 3
+
+
+@RANKS
+@pytest.mark.parametrize("total", [True, False])
+@pytest.mark.parametrize("batches", [{"batch_tokens": 300}, {"batch_size": 4}])
+def test_audio_out_of_the_bounds_on_tokens_is_left_out(folder, ranks, batches, total):
+    train_ds = {
+        "input_cfg": [manifest(folder, name) for name in "abc"],
+        **TOKENS,
+        **batches,
+        "min_tokens": 16,
+        "max_tokens": 25,
+        "measure_total_length": total,
+    }
+    keys = {
+        key
+        for step in steps_of(train_ds, ranks, characters=True)
+        for batch in step
+        for key in batch
+    }
+    names = [f"{name}{number:02d}" for name in "abc" for number in range(40)]
+    assert keys == {name for name in names if 16 <= tokens(name, total=total) <= 25}
+
+
+@RANKS
+def test_audio_and_text_of_one_loader_share_the_bound_on_tokens(folder, ranks):
+    (folder / "t.txt").write_text("".join("xyz" * (1 + n % 9) + "\n" for n in range(60)))
+    train_ds = {
+        "input_cfg": [manifest(folder, "c"), {"type": "txt", "paths": str(folder / "t.txt")}],
+        **TOKENS,
+        "batch_tokens": 90,
+        "max_tokens": 40,
+    }
+    steps = steps_of(train_ds, ranks, characters=True)
+    batches = [batch for step in steps for batch in step]
+    lengths = [[length_of(key) for key in batch] for batch in batches]
+    assert max(len(batch) * max(batch) for batch in lengths) <= 90
+    assert all(len({":" in key for key in batch}) == 1 for batch in batches)
+    of_text = [key for batch in batches for key in batch if ":" in key]
+    of_audio = {key for batch in batches for key in batch if ":" not in key}
+    assert len(of_text) == len(set(of_text)) == 60
+    assert of_audio == {f"c{n:02d}" for n in range(40) if tokens(f"c{n:02d}", total=True) <= 40}
+
+
+def length_of(key):
+    """Tokens of an utterance or of line `t.txt:n`."""
+    if ":" not in key:
+        return tokens(key, total=True)
+    return 3 * (1 + (int(key.rpartition(":")[2]) - 1) % 9)

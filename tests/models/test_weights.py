@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from wenet_uio.models.weights import fill, first_sentence, load_parts, load_weights, read_weights
+from wenet_uio.models.weights import (
+    fill,
+    first_sentence,
+    load_checked,
+    load_parts,
+    load_weights,
+    read_weights,
+)
 
 
 def model() -> nn.Sequential:
@@ -149,3 +157,15 @@ def test_weights_that_are_no_numbers_are_named(tmp_path: Path) -> None:
     torch.save(weights, tmp_path / "epoch_1.pt")
     with pytest.raises(ValueError, match=r"epoch_1\.pt: values of b are no numbers \(NaN\)"):
         read_weights(tmp_path / "epoch_1.pt")
+
+
+@pytest.mark.parametrize("read", [read_weights, load_checked])
+def test_weights_that_the_disk_does_not_give_are_not_told_to_be_damaged(
+    tmp_path: Path, read: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "epoch_3.pt"
+    # The first page of a process cannot be read, as a block of a disk that fails.
+    path.symlink_to("/proc/self/mem")
+    with pytest.raises(OSError, match="Input/output error") as raised:
+        read(path)
+    assert raised.value.filename == str(path)

@@ -6,8 +6,12 @@ import logging
 import math
 import os
 import platform
+import re
+import resource
 import signal
 import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,8 +19,10 @@ import pytest
 import torch
 import yaml
 
+from tests.support.data.read_only import shared_folder, unprivileged
 from tests.support.train.tiny import TinyModel, tiny_config
 from wenet_uio.config import load_config
+from wenet_uio.files import written_aside
 from wenet_uio.models.weights import load_weights
 from wenet_uio.train.checkpoint import RunFolder, differences
 
@@ -33,6 +39,26 @@ def test_open_writes_the_config_and_deletes_incomplete_files(tmp_path: Path) -> 
     (folder.path / ".notes.tmp").write_text("of the user")
     folder.open(tiny_config(), resumed=True)
     assert names(folder.path, ".*") == [".notes.tmp"]
+
+
+def test_a_run_that_resumes_leaves_alone_what_another_process_writes_in_its_folder(
+    tmp_path: Path,
+) -> None:
+    ready, says_ready = os.pipe()
+    wait, says_go_on = os.pipe()
+    process = os.fork()
+    if not process:
+        with written_aside(tmp_path / "avg.pt") as file:  # as average_model.py
+            file.write(b"half")
+            os.write(says_ready, b".")
+            os.read(wait, 1)
+        os._exit(0)
+    os.read(ready, 1)
+    RunFolder(tmp_path).open(tiny_config(), resumed=True)
+    os.write(says_go_on, b".")
+    os.waitpid(process, 0)
+    assert (tmp_path / "avg.pt").read_bytes() == b"half"
+    assert not names(tmp_path, ".*")
 
 
 def holding(folder: Path) -> int:
@@ -157,27 +183,38 @@ def test_a_state_that_a_thread_writes_is_complete_before_the_next_one(tmp_path: 
     assert names(tmp_path, "*state_*") == ["state_11.pt", "state_12.pt"]
 
 
-def test_the_next_state_raises_the_error_of_the_one_before_and_the_end_of_a_run_logs_it(
+def test_a_state_that_a_thread_cannot_write_is_told_and_the_next_one_is_a_new_try(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = RunFolder(tmp_path)
     folder.save_state(1, {"step": 1})
     (tmp_path / "state_2.pt").mkdir()
-    folder.save_state(2, {"step": 2}, meanwhile=True)
-    with pytest.raises(IsADirectoryError, match=r"state_2\.pt"):
-        folder.save_state(3, {"step": 3}, meanwhile=True)
+    folder.save_state(2, {"step": 2}, meanwhile=True, needed=False)
     folder.settle()
-    assert not caplog.text
-    folder.save_state(2, {"step": 2}, meanwhile=True)
-    folder.settle()
-    assert "a state could not be written: [Errno 21] Is a directory" in caplog.text
+    assert (
+        f"{tmp_path}/state_2.pt could not be written (Is a directory): training goes on, and the "
+        "next state is a new try; until then a run that ends resumes from state_1.pt"
+    ) in caplog.text
     (tmp_path / "state_2.pt").rmdir()
-    folder.save_state(3, {"step": 3})
+    folder.save_state(3, {"step": 3}, meanwhile=True, needed=False)
+    folder.settle()
     # Neither half files nor a state too few
-    assert names(tmp_path, "*state_*") == [
-        "state_1.pt",
-        "state_3.pt",
-    ]
+    assert names(tmp_path, "*state_*") == ["state_1.pt", "state_3.pt"]
+
+
+def test_a_state_with_which_a_run_ends_raises_its_error(tmp_path: Path) -> None:
+    (tmp_path / "state_2.pt").mkdir()
+    with pytest.raises(IsADirectoryError, match=r"state_2\.pt"):
+        RunFolder(tmp_path).save_state(2, {"step": 2})
+
+
+def test_an_error_of_the_code_that_writes_a_state_is_raised_by_the_next_one(
+    tmp_path: Path,
+) -> None:
+    folder = RunFolder(tmp_path)
+    folder.save_state(2, {"step": lambda: 2}, meanwhile=True, needed=False)
+    with pytest.raises(AttributeError, match="pickle"):
+        folder.save_state(3, {"step": 3}, meanwhile=True, needed=False)
 
 
 def test_a_state_with_a_flipped_bit_is_skipped_and_the_checksum_is_named(
@@ -194,6 +231,103 @@ def test_a_state_with_a_flipped_bit_is_skipped_and_the_checksum_is_named(
     assert (
         f"{state} cannot be read and is skipped: damaged: the checksum of its part" in caplog.text
     )
+
+
+class OpenNoMore(RunFolder):
+    """Lists the states; from then on this process can open no file."""
+
+    def _states(self) -> list[Path]:
+        states = super()._states()
+        os.close(next_number := os.open(os.devnull, os.O_RDONLY))
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (next_number, hard))
+        return states
+
+
+@contextmanager
+def same_number_of_files() -> Iterator[None]:
+    """Restore the number of files that this process may open."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def refuse(path: Path, why: str) -> AbstractContextManager[object]:
+    """Return a context in which a file cannot be read, though its content is whole."""
+    if why == "Too many open files":
+        return same_number_of_files()
+    if why == "Permission denied":
+        path.chmod(0)
+        return unprivileged()
+    path.unlink()
+    # The first page of a process cannot be read, as a block of a disk that fails.
+    path.symlink_to({"Input/output error": "/proc/self/mem", "Is a directory": "."}[why])
+    return nullcontext()
+
+
+@pytest.mark.parametrize(
+    "why", ["Too many open files", "Permission denied", "Input/output error", "Is a directory"]
+)
+def test_no_older_state_is_taken_if_the_system_does_not_let_the_newest_be_read(
+    why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    kind = OpenNoMore if why == "Too many open files" else RunFolder
+    with shared_folder() as path:
+        for step in (8, 9):
+            RunFolder(path).save_state(step, {"step": step})
+        with (
+            refuse(path / "state_9.pt", why),
+            pytest.raises(OSError, match=why) as raised,
+        ):
+            kind(path).newest_state()
+    assert raised.value.filename == str(path / "state_9.pt")
+    assert not caplog.text
+
+
+def test_no_state_is_skipped_for_lack_of_memory(tmp_path: Path) -> None:
+    for step in (8, 9):
+        RunFolder(tmp_path).save_state(step, {"step": torch.ones(25_000_000)})
+
+    def read() -> str:
+        free_bytes = 20_000_000 + 1024 * int(
+            re.search(r"VmSize:\s*(\d+)", Path("/proc/self/status").read_text())[1]
+        )
+        resource.setrlimit(resource.RLIMIT_AS, (free_bytes, free_bytes))
+        try:
+            return str(RunFolder(tmp_path).newest_state()["step"].shape)
+        except OSError as error:
+            return f"{error.filename}: {error.strerror}"
+
+    assert in_a_fork(read) == f"{tmp_path}/state_9.pt: Cannot allocate memory"
+
+
+def in_a_fork(call: Callable[[], str]) -> str:
+    """The text that a call returns in a process of its own."""
+    reader, writer = os.pipe()
+    process = os.fork()
+    if not process:
+        try:
+            os.write(writer, call().encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with open(reader, encoding="utf-8") as said:
+        text = said.read()
+    os.waitpid(process, 0)
+    return text
+
+
+def test_a_folder_that_may_not_be_listed_is_not_taken_for_that_of_a_new_run() -> None:
+    with shared_folder() as path:
+        RunFolder(path).save_state(9, {"step": 9})
+        path.chmod(0o311)
+        with unprivileged():
+            for begin in (RunFolder(path).newest_state, RunFolder(path).refuse_strangers):
+                with pytest.raises(PermissionError):
+                    begin()
+        path.chmod(0o777)
 
 
 def test_a_new_run_refuses_a_folder_with_the_epochs_of_another(tmp_path: Path) -> None:

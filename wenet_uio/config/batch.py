@@ -19,7 +19,7 @@ class BatchConf(Section):
     batch_type: Literal["static", "dynamic", "bucket"] = "static"
     batch_size: Positive | None = None
     """static: utterances, texts without audio or conversations of a batch, 16 by default. dynamic
-    with `batch_duration`: largest number of utterances."""
+    with `batch_duration`, or with `batch_tokens` for audio: largest number of utterances."""
     max_frames_in_batch: Positive = 12000
     """dynamic: padded frames of a batch, which are its longest utterance times its number of
     utterances."""
@@ -51,9 +51,10 @@ class BatchConf(Section):
     fits, lenient takes the first bucket that fits both."""
     batch_tokens: Positive | None = None
     """Padded tokens of a batch of text without audio, or of conversations; required for them unless
-    batch_type is static."""
+    batch_type is static. With batch_type dynamic and filter_conf.token_equivalent_duration also of
+    a batch of audio, instead of max_frames_in_batch and batch_duration."""
     quadratic_factor: Positive | None = None
-    """With batch_tokens: a text of n tokens counts as n + n² / quadratic_factor."""
+    """With batch_tokens: a sample of n tokens counts as n + n² / quadratic_factor."""
     use_semi_sorted_batching: bool = False
     """Sort all samples by length plus noise, instead of sorting random blocks by length. US patent
     11915685 B2 covers this method: check that you may use it before you switch it on."""

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from wenet_uio.config.base import Section
-from wenet_uio.config.batch import Positive
+from wenet_uio.config.batch import Positive, Seconds
 
 NotNegative = Annotated[int, Field(ge=0)]
 
@@ -45,13 +45,20 @@ class FilterConf(Section):
     read."""
 
     min_tokens: NotNegative | None = None
-    """Texts without audio, pairs and conversations: fewest tokens, instead of token_min_length."""
+    """Texts without audio, pairs and conversations: fewest tokens, instead of token_min_length.
+    Utterances, with token_equivalent_duration: fewest tokens of audio and text."""
     max_tokens: Positive | None = None
-    """Texts without audio, pairs and conversations: most tokens, instead of token_max_length."""
+    """Texts without audio, pairs and conversations: most tokens, instead of token_max_length.
+    Utterances, with token_equivalent_duration: most tokens of audio and text."""
+    token_equivalent_duration: Seconds | None = None
+    """Utterances are measured in tokens, too: so many seconds of audio count as one token, rounded
+    up. min_tokens, max_tokens and, with batch_type dynamic, batch_tokens then bound audio. null:
+    audio is measured in frames or seconds."""
     measure_total_length: bool = True
     """Pairs and conversations: the tokens of both texts, or of all turns, count for bounds and for
     batch_tokens. False: those of the input alone, the first text or the turns of all but the
-    assistant."""
+    assistant. Utterances that are measured in tokens: those of audio and text; False: the audio
+    alone."""
 
     @model_validator(mode="after")
     def _bounds_leave_room(self) -> FilterConf:
@@ -60,8 +67,13 @@ class FilterConf(Section):
             ("min_length", "max_length"),
             ("token_min_length", "token_max_length"),
             ("min_output_input_ratio", "max_output_input_ratio"),
+            ("min_duration", "max_duration"),
+            ("min_tps", "max_tps"),
+            ("min_tpt", "max_tpt"),
+            ("min_tokens", "max_tokens"),
         ):
-            if getattr(self, low) > getattr(self, high):
+            bounds = getattr(self, low), getattr(self, high)
+            if None not in bounds and bounds[0] > bounds[1]:
                 raise ValueError(
                     f"{low} {getattr(self, low)} is above {high} {getattr(self, high)}: nothing "
                     "would pass"

@@ -39,6 +39,7 @@ OWN_KEYS: dict[tuple[str, ...], tuple[str, ...]] = {
         "max_tpt",
         "min_tokens",
         "max_tokens",
+        "token_equivalent_duration",
         "measure_total_length",
     ),
     ("dataset_conf", "fbank_conf"): (

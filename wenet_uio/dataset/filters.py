@@ -39,6 +39,22 @@ def token_count_filters(
     return filters
 
 
+def bounds_audio_tokens(conf: FilterConf) -> bool:
+    """Tell whether `min_tokens` or `max_tokens` bound utterances with audio."""
+    has_bounds = conf.min_tokens is not None or conf.max_tokens is not None
+    return has_bounds and conf.token_equivalent_duration is not None
+
+
+def audio_token_filters(conf: FilterConf, tokens: np.ndarray) -> list[tuple[str, np.ndarray]]:
+    """Return filters on the length of utterances in tokens: (reason, whether it leaves each out)."""
+    filters = []
+    if conf.max_tokens is not None:
+        filters.append(("max_tokens", tokens > conf.max_tokens))
+    if conf.min_tokens is not None:
+        filters.append(("min_tokens", tokens < conf.min_tokens))
+    return filters
+
+
 def token_rate_filters(
     conf: FilterConf, tokens: np.ndarray | int, frames: np.ndarray | float
 ) -> list[tuple[str, np.ndarray]]:

@@ -40,6 +40,13 @@ class FrameCount:
         return (num_samples + self.shift // 2) // self.shift
 
 
+def tokens_of_audio(seconds: np.ndarray | float, seconds_of_token: float) -> np.ndarray:
+    """Return the tokens that audio counts, int64: rounded up, at least 1."""
+    # 0.24 s are 3 tokens of 0.08 s; 0.24 / 0.08 is a little more than 3
+    tokens = np.ceil(np.round(np.asarray(seconds) / seconds_of_token, 6))
+    return np.maximum(tokens, 1).astype(np.int64)
+
+
 def frame_count(conf: DatasetConf) -> FrameCount:
     """Return the frame count of the features that `conf` selects."""
     rate = conf.resample_conf.resample_rate

@@ -9,16 +9,22 @@ names and shapes before it changes the model.
 
 from __future__ import annotations
 
+import errno
+import io
 import logging
+import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import torch
 
 from wenet_uio.messages import listed
 from wenet_uio.models.lora import is_lora
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 log = logging.getLogger(__name__)
 NAMED = 3
@@ -115,8 +121,7 @@ def read_weights(path: str | Path) -> dict[str, torch.Tensor]:
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: the file is not a state dict, is damaged, or has values that are infinite or no
-            numbers.
+        ValueError: the file is not a state dict, is damaged, or has values that are no numbers.
     """
     try:
         weights = load_checked(path)
@@ -137,7 +142,7 @@ def read_weights(path: str | Path) -> dict[str, torch.Tensor]:
             f"{path}: expected a plain state dict, found {_description(weights)}; {ADVICE}"
         )
 
-    refuse_nonfinite(weights, path)
+    _refuse_nan(weights, path)
     log.debug("%s: %d weights read", path, len(weights))
     return weights
 
@@ -177,28 +182,45 @@ def _description(content: Any) -> str:
     return f"a dict with a state dict under {nested[0]!r}" if nested else "dict"
 
 
-class SpoiltError(ValueError):
-    """Numbers in a file are infinite or NaN."""
-
-
-def refuse_nonfinite(
-    weights: Mapping[str, torch.Tensor], path: str | Path, advice: str = "take an earlier epoch"
-) -> None:
-    """Raise a SpoiltError if a weight has a value that is infinite or no number."""
+def _refuse_nan(weights: Mapping[str, torch.Tensor], path: str | Path) -> None:
+    """Raise a ValueError if a weight has a value that is no number."""
     spoilt = [
         name
         for name, value in weights.items()
-        if value.is_floating_point() and not bool(value.isfinite().all())
+        if value.is_floating_point() and bool(value.isnan().any())
     ]
     if spoilt:
-        raise SpoiltError(
-            f"{path}: values of {spoilt[0]} are no numbers (NaN) or infinite, and so are those of "
-            f"{len(spoilt) - 1} more of {len(weights)} tensors: the training had diverged; {advice}"
+        raise ValueError(
+            f"{path}: values of {spoilt[0]} are no numbers (NaN), and so are those of "
+            f"{len(spoilt) - 1} more of {len(weights)} weights: the training had diverged; take an "
+            "earlier epoch"
         )
 
 
 class DamagedError(ValueError):
     """The content of a file is not what was written."""
+
+
+class _Source(io.FileIO):
+    """A file that keeps the last error of the system: zipfile and torch report it as damage."""
+
+    failure: OSError | None = None
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int | None:
+        """Read into a buffer; returns the number of bytes."""
+        try:
+            return super().readinto(buffer)
+        except OSError as error:
+            self.failure = error
+            raise
+
+    def readall(self) -> bytes | None:
+        """Read up to the end."""
+        try:
+            return super().readall()
+        except OSError as error:
+            self.failure = error
+            raise
 
 
 def load_checked(path: str | Path) -> Any:
@@ -208,18 +230,46 @@ def load_checked(path: str | Path) -> Any:
     Files in the format of torch before 1.6 have no checksums and are loaded without a comparison.
 
     Raises:
+        OSError: the file cannot be read, or memory runs out. The file may be whole.
         DamagedError: a checksum does not match.
         Exception: torch raises errors of many types for a file that is incomplete or no checkpoint.
     """
-    if zipfile.is_zipfile(path):
+    content, failure = None, None
+    with _Source(str(path)) as source:
         try:
-            with zipfile.ZipFile(path) as parts:
+            content = _loaded(io.BufferedReader(source))
+        except Exception as error:
+            if source.failure is None and not _is_out_of_memory(error):
+                raise
+            failure = OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+        failure = source.failure or failure
+        if failure is not None:
+            raise OSError(failure.errno, failure.strerror, str(path)) from None
+
+    return content
+
+
+def _loaded(file: BinaryIO) -> Any:
+    """Load an open file; see `load_checked`."""
+    if zipfile.is_zipfile(file):
+        try:
+            with zipfile.ZipFile(file) as parts:
                 damaged = parts.testzip()
+        except MemoryError:
+            raise
         except Exception as error:  # of many types, if the directory of the archive is damaged
             raise DamagedError(f"damaged ({error})") from None
         if damaged:
             raise DamagedError(f"damaged: the checksum of its part {damaged} does not match")
-    return torch.load(path, map_location="cpu", weights_only=True)
+
+    file.seek(0)
+    return torch.load(file, map_location="cpu", weights_only=True)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Tell whether an allocation on the CPU failed."""
+    return isinstance(error, MemoryError) or "allocate memory" in str(error)
 
 
 def first_sentence(error: Exception) -> str:
@@ -234,12 +284,7 @@ def _tables(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return the tables of positions that are computed; WeNet's checkpoints have them since March
     2024.
     """
-    return {name: value for name, value in model.named_buffers() if is_table(name)}
-
-
-def is_table(name: str) -> bool:
-    """Tell whether a buffer is a table of positions."""
-    return name.endswith(".pe")
+    return {name: value for name, value in model.named_buffers() if name.endswith(".pe")}
 
 
 def fill(model: torch.nn.Module, weights: Mapping[str, torch.Tensor], source: str) -> None:

@@ -10,7 +10,7 @@ import platform
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TextIO
@@ -21,8 +21,8 @@ import yaml
 from wenet_uio.config import Config, save_config
 from wenet_uio.config.named_files import changed_files, copy_files, with_names_of
 from wenet_uio.config.yaml_file import read_yaml
-from wenet_uio.files import is_temporary, temporary_of, written_aside
-from wenet_uio.models.weights import SpoiltError, first_sentence, load_checked, refuse_nonfinite
+from wenet_uio.files import remove_left_over, temporary_of, written_aside
+from wenet_uio.models.weights import first_sentence, load_checked
 from wenet_uio.run_files import (
     ENVIRONMENT,
     FINAL_WEIGHTS,
@@ -56,6 +56,8 @@ class RunFolder:
         self._writer = ThreadPoolExecutor(1, "state")
         self._writing: Future[None] | None = None
         """The state that a thread writes."""
+        self._newest: str | None = None
+        """Name of the newest state that was read or written."""
 
     def hold(self) -> None:
         """Lock the folder, because two runs must not write to the same one.
@@ -124,9 +126,7 @@ class RunFolder:
             if (self.path / FRAMES).exists():
                 shutil.rmtree(self.path / FRAMES)
 
-        # Of a process that was killed while it wrote
-        for unfinished in filter(is_temporary, self.path.iterdir()):
-            unfinished.unlink()
+        remove_left_over(self.path)
 
         save_config(copy_files(config, self.path), self.path / TRAIN_CONFIG)
 
@@ -148,7 +148,9 @@ class RunFolder:
         # init.pt is from a run that ended before its first state; a link that leads nowhere is from
         # one whose epochs were moved away.
         strangers = sorted(
-            path.name for path in self.path.glob("*.pt") if path.name != "init.pt" and path.exists()
+            path.name
+            for path in files_in(self.path)
+            if path.suffix == ".pt" and path.name != f"{INIT}.pt" and path.exists()
         )
         if strangers:
             raise ValueError(
@@ -203,21 +205,31 @@ class RunFolder:
         with written_aside(self.path / f"{tag}.yaml", "w") as file:
             yaml.safe_dump(record, file, sort_keys=False)
 
-    def save_state(self, step: int, state: Mapping[str, Any], *, meanwhile: bool = False) -> None:
+    def save_state(
+        self,
+        step: int,
+        state: Mapping[str, Any],
+        *,
+        meanwhile: bool = False,
+        needed: bool = True,
+    ) -> None:
         """Write state_S.pt and delete all but the KEPT_STATES newest states.
 
         Args:
             meanwhile: a thread writes the state, which must not change any more. The next call
-                waits for it and raises its error.
+                waits for it.
+            needed: raise an error of the system, such as that of a full disk. Otherwise it is a
+                warning, because a later state is a new try.
         """
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.result()
 
+        write = self._write_state if needed else self._try_state
         if meanwhile:
-            self._writing = self._writer.submit(self._write_state, step, state)
+            self._writing = self._writer.submit(write, step, state)
         else:
-            self._write_state(step, state)
+            write(step, state)
 
     def settle(self) -> None:
         """Wait for the state that a thread writes.
@@ -229,33 +241,49 @@ class RunFolder:
         if error is not None:
             log.warning("a state could not be written: %s", error)
 
+    def _try_state(self, step: int, state: Mapping[str, Any]) -> None:
+        """Write a state, or say what is missing if the system does not let it."""
+        try:
+            self._write_state(step, state)
+        except OSError as error:
+            log.warning(
+                "%s could not be written (%s): training goes on, and the next state is a new try; "
+                "until then a run that ends resumes from %s",
+                self.path / f"state_{step}.pt",
+                error.strerror or error,
+                self._newest or "its start",
+            )
+
     def _write_state(self, step: int, state: Mapping[str, Any]) -> None:
         with written_aside(self.path / f"state_{step}.pt") as file:
             torch.save(dict(state), file)
+        self._newest = f"state_{step}.pt"
+
         for path in self._states()[KEPT_STATES:]:
             path.unlink()
 
     def newest_state(self) -> dict[str, Any] | None:
-        """Load the newest readable state; None if the folder has no state.
+        """Load the newest state that is not damaged; None if the folder has no state.
 
         Raises:
-            ValueError: there are states, but none can be read, or numbers in them are infinite or
-                NaN.
+            OSError: the system does not let a state be read. The state may be whole, so no older
+                one is taken.
+            ValueError: there are states, but all are damaged.
         """
-        states, spoilt = self._states(), None
+        states = self._states()
         for path in states:
             try:
-                return _load_state(path)
-            except SpoiltError as error:
-                log.warning("%s; it is skipped", error)
-                spoilt = spoilt or error
+                state = load_checked(path)
+            except OSError:
+                raise
             except Exception as error:
                 # torch raises RuntimeError, UnpicklingError, EOFError and others for an incomplete
                 # file.
                 log.warning("%s cannot be read and is skipped: %s", path, first_sentence(error))
+            else:
+                self._newest = path.name
+                return state
 
-        if spoilt is not None:
-            raise spoilt
         if states:
             raise ValueError(
                 f"{self.path}: no state_*.pt can be read; delete them and epoch_* to start a new "
@@ -267,51 +295,29 @@ class RunFolder:
     def keep(self, last: int | None, best: int) -> None:
         """Delete the weights of all but the `last` newest epochs and the `best` epochs by loss.
 
-        With `last` None all weights are kept. The target of final.pt is kept as well, and the newest
-        epoch with a finite loss, which may become its target. Epochs without are never best.
+        With `last` None all weights are kept. The target of final.pt is kept as well.
         """
         if last is None:
             return
 
         losses = self._epochs()
         newest = sorted(losses, reverse=True)[:last]
-        finite = [epoch for epoch, loss in losses.items() if math.isfinite(loss)]
-        by_loss = sorted(finite, key=lambda epoch: losses[epoch])
+        # NaN is neither below nor above a loss: isnan comes first, so that NaN is last.
+        by_loss = sorted(losses, key=lambda epoch: (math.isnan(losses[epoch]), losses[epoch]))
         final = (self.path / FINAL_WEIGHTS).resolve().name
 
-        for epoch in set(losses) - {*newest, *by_loss[:best], max(finite, default=-1)}:
+        for epoch in set(losses) - set(newest) - set(by_loss[:best]):
             if final != f"epoch_{epoch}.pt":
                 (self.path / f"epoch_{epoch}.yaml").unlink()
                 for name in ("epoch", RUNNING):
                     (self.path / f"{name}_{epoch}.pt").unlink(missing_ok=True)
 
     def finish(self, epoch: int) -> None:
-        """Link final.pt to the weights of `epoch`, or of the newest one before it that has a finite
-        validation loss.
-
-        Raises:
-            ValueError: there is none.
-        """
-        losses = self._epochs()
-        finite = [number for number, loss in losses.items() if math.isfinite(loss)]
-        newest = max((number for number in finite if number <= epoch), default=None)
-        if newest is None:
-            raise ValueError(
-                f"{self.path}: no final.pt, because no epoch has a finite validation loss: lower "
-                "optim_conf.lr, or check the validation set; the log says more"
-            )
-        if newest != epoch:
-            log.warning(
-                "%s: the validation of epoch %d is not finite, so final.pt is epoch %d",
-                self.path,
-                epoch,
-                newest,
-            )
-
+        """Link final.pt to the weights of `epoch`."""
         # A link cannot be changed, but a rename replaces it without a moment in which it is absent.
         new_link = temporary_of(self.path / FINAL_WEIGHTS)
         new_link.unlink(missing_ok=True)
-        new_link.symlink_to(f"epoch_{newest}.pt")
+        new_link.symlink_to(f"epoch_{epoch}.pt")
         new_link.replace(self.path / FINAL_WEIGHTS)
 
     def _states(self) -> list[Path]:
@@ -324,35 +330,28 @@ class RunFolder:
         return {epoch: read_yaml(path)["loss_dict"]["loss"] for epoch, path in records}
 
 
-def _load_state(path: Path) -> dict[str, Any]:
-    """Load a state.
+def files_in(folder: Path) -> list[Path]:
+    """Return the paths in a folder; none if it is missing.
+
+    `Path.glob` takes a folder that may not be listed for an empty one.
 
     Raises:
-        SpoiltError: numbers in it are infinite or NaN.
-        Exception: as `load_checked`.
+        OSError: the folder cannot be listed.
     """
-    state = load_checked(path)
-    refuse_nonfinite(
-        dict(_tensors(state)),
-        path,
-        "start a run in another folder with --checkpoint and an earlier epoch",
-    )
-    return state
-
-
-def _tensors(content: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the tensors in nested dictionaries, with names such as `optimizer/ctc.bias/exp_avg`."""
-    if isinstance(content, torch.Tensor):
-        yield name, content
-    elif isinstance(content, Mapping):
-        for key, value in content.items():
-            yield from _tensors(value, f"{name}/{key}" if name else str(key))
+    try:
+        return list(folder.iterdir())
+    except FileNotFoundError:
+        return []
 
 
 def numbered(folder: Path, pattern: str) -> list[tuple[int, Path]]:
-    """Return (number, path) of the files whose names match `pattern` with a number in place of `*`."""
+    """Return (number, path) of the files whose names match `pattern` with a number in place of `*`.
+
+    Raises:
+        OSError: the folder cannot be listed.
+    """
     name = re.compile(re.escape(pattern).replace(r"\*", r"(\d+)"))
-    matches = ((name.fullmatch(path.name), path) for path in folder.glob(pattern))
+    matches = ((name.fullmatch(path.name), path) for path in files_in(folder))
     return [(int(match[1]), path) for match, path in matches if match]
 
 

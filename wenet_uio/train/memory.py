@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.frames import frame_count
-from wenet_uio.dataset.plan.policies import limiting_key
+from wenet_uio.dataset.plan.policies import audio_tokens_of, limiting_key
 from wenet_uio.dataset.types import Batch
 from wenet_uio.files import append_line, read_lines
 from wenet_uio.train.distributed import World
@@ -193,7 +193,7 @@ class SizeLimit:
             return f"one utterance of {frames} frames and {tokens} tokens: lower {key}"
 
         batch_conf = self.conf.batch_conf
-        if batches[0].text_only:
+        if batches[0].text_only or audio_tokens_of(batch_conf, self.conf.filter_conf):
             key = f"batch_conf.batch_tokens (now {batch_conf.batch_tokens})"
         elif len(batches) > 1:
             key = "join_micro_batches"

@@ -20,6 +20,7 @@ SECTION = {"manifest_filepath": "a.json", "max_duration": 20.0, "batch_size": 8}
 BUCKETS = {"manifest_filepath": [["a.json"], ["b.json"]]}
 BINS = {"bucket_duration_bins": [2.0, 4.0], "bucket_batch_size": [8, 4]}
 TEXT = {"input_cfg": [{"type": "txt", "paths": "a.txt"}], "batch_tokens": 100}
+IN_TOKENS = {**SECTION, "batch_tokens": 400, "token_equivalent_duration": 0.1}
 KEYS: dict[str, tuple[dict[str, Any], Any]] = {
     **dict.fromkeys(FILTERS, (SECTION, 2)),
     "max_duration": (SECTION, 3),
@@ -54,6 +55,8 @@ KEYS: dict[str, tuple[dict[str, Any], Any]] = {
     "sample_rate": (SECTION, 8000),
     "tarred_shard_strategy": (SECTION, "replicate"),
     "channel_selector": (SECTION, 1),
+    "use_multimodal_sampling": (IN_TOKENS, True),
+    "use_multimodal_dataloading": (IN_TOKENS, True),
 }
 """{key of a loader: (section that it can stand in, value)}."""
 PREFIXES = ("", "+", "++")

@@ -233,3 +233,90 @@ def test_a_quadratic_duration_beside_a_batch_size_alone_is_not_needed(tmp_path, 
 def test_changes_of_audio_are_those_of_dataset_conf(tmp_path, section, keys):
     config = loaded(tmp_path, f"model:\n  train_ds:\n    {section}\n")
     assert config.dataset_conf.model_dump(mode="json", exclude_defaults=True) == keys
+
+
+IN_TOKENS = "use_multimodal_sampling: true, token_equivalent_duration: 0.08"
+AUDIO = "manifest_filepath: a.json"
+MIXED = "input_cfg: [{type: nemo, manifest_filepath: a.json}, {type: txt, paths: a.txt}]"
+TEXT = "input_cfg: [{type: txt, paths: a.txt}]"
+BINS = "bucket_duration_bins: [[10, 4], [10, 26], [15, 10]], bucket_batch_size: [512, 128, 192]"
+FLAT = "bucket_duration_bins: [10, 20, 30], bucket_batch_size: [512, 128, 192]"
+SECONDS = ((0.8, 4), (0.8, 26), (1.2, 10))
+
+
+@pytest.mark.parametrize(
+    ("section", "batches", "filters"),
+    [
+        (
+            f"{AUDIO}, {IN_TOKENS}, batch_tokens: 4000, quadratic_factor: 50, max_tokens: 500",
+            {"batch_type": "dynamic", "batch_tokens": 4000, "quadratic_factor": 50},
+            {"max_tokens": 500, "token_equivalent_duration": 0.08},
+        ),
+        (
+            f"{MIXED}, {IN_TOKENS}, batch_tokens: 4000, batch_size: 8, min_tokens: 3",
+            {"batch_type": "dynamic", "batch_tokens": 4000, "batch_size": 8},
+            {"min_tokens": 3, "token_equivalent_duration": 0.08},
+        ),
+        (
+            f"{AUDIO}, {IN_TOKENS}, batch_size: 8, max_tokens: 4096",
+            {"batch_size": 8},
+            {"max_tokens": 4096, "token_equivalent_duration": 0.08, "max_length": 32769},
+        ),
+        (
+            f"{AUDIO}, {IN_TOKENS}, {BINS}",
+            {
+                "batch_type": "bucket",
+                "bucket_duration_bins": SECONDS,
+                "bucket_batch_size": (512, 128, 192),
+            },
+            {"token_equivalent_duration": 0.08},
+        ),
+        (
+            f"{MIXED}, {IN_TOKENS}, {FLAT}, measure_total_length: false",
+            {
+                "batch_type": "bucket",
+                "bucket_duration_bins": (0.8, 1.6, 2.4),
+                "bucket_batch_size": (512, 128, 192),
+                "batch_tokens": 2560,
+            },
+            {"token_equivalent_duration": 0.08, "measure_total_length": False},
+        ),
+        (
+            f"{AUDIO}, {IN_TOKENS}, {FLAT}",
+            {"batch_type": "dynamic", "batch_tokens": 2560},
+            {"token_equivalent_duration": 0.08},
+        ),
+        (
+            f"{TEXT}, {IN_TOKENS}, batch_tokens: 4000, max_tokens: 500",
+            {"batch_type": "dynamic", "batch_tokens": 4000},
+            {"max_tokens": 500},
+        ),
+    ],
+)
+def test_audio_is_measured_in_tokens_where_the_loader_says_so(tmp_path, section, batches, filters):
+    conf = loaded(tmp_path, f"model: {{train_ds: {{{section}}}}}").dataset_conf
+    assert conf.batch_conf.model_dump(exclude_defaults=True) == batches
+    assert conf.filter_conf.model_dump(exclude_defaults=True) == filters
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        (
+            f"{AUDIO}, use_multimodal_sampling: true, batch_tokens: 9",
+            "write the seconds of a token",
+        ),
+        (f"{AUDIO}, batch_tokens: 9", "write use_multimodal_sampling: true and token_equivalent"),
+    ],
+)
+def test_bounds_on_tokens_that_would_bound_no_audio_are_errors(tmp_path, section, message):
+    with pytest.raises(ConfigError, match=message):
+        loaded(tmp_path, f"model: {{train_ds: {{{section}}}}}")
+
+
+def test_bounds_on_tokens_beside_those_of_seconds_are_answered(tmp_path, caplog):
+    loaded(tmp_path, f"model: {{train_ds: {{{AUDIO}, batch_duration: 30, max_tokens: 9}}}}")
+    assert "train_ds.max_tokens: bounds audio only if audio is measured in tokens" in caplog.text
+    section = f"{AUDIO}, {IN_TOKENS}, batch_tokens: 9, batch_duration: 30"
+    loaded(tmp_path, f"model: {{train_ds: {{{section}}}}}")
+    assert "batch_duration: not needed here, because use_multimodal_sampling" in caplog.text

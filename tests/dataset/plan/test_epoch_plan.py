@@ -29,8 +29,9 @@ POLICIES = [
     DYNAMIC,
     BatchConf(batch_type="dynamic", max_frames_in_batch=6000, batch_target=2000),
     BatchConf(batch_type="bucket", bucket_boundaries=(300, 700), bucket_batch_sizes=(16, 8, 4)),
+    BatchConf(batch_type="dynamic", batch_tokens=2000),
 ]
-FILTER = FilterConf(min_length=100, max_length=2500)
+FILTER = FilterConf(min_length=100, max_length=2500, token_equivalent_duration=0.08)
 
 
 def small_scales():

@@ -27,6 +27,7 @@ LOOKED_INTO = [
     BatchConf(
         batch_type="bucket", bucket_duration_bins=((2, 5), (20, 9)), bucket_batch_size=(8, 2)
     ),
+    BatchConf(batch_type="dynamic", batch_tokens=400, quadratic_factor=90),
 ]
 """Policies that read the index of each sample."""
 POLICIES = SUMMED + LOOKED_INTO
@@ -61,6 +62,8 @@ class EdgeCorpus(IndexOnlyCorpus):
 
 
 def measure(policy, **bounds):
+    if policy.batch_tokens is not None:
+        bounds = {"token_equivalent_duration": 0.1, **bounds}
     conf = DatasetConf(speed_perturb=True, batch_conf=policy, filter_conf=FilterConf(**bounds))
     return measure_of(conf, training=True, text_length_is_tokens=True)
 
@@ -78,6 +81,10 @@ bounds = st.fixed_dictionaries(
         "token_max_length": st.integers(5, 60),
         "min_output_input_ratio": st.sampled_from([0.001, 0.01, 0.1]),
         "max_tps": st.sampled_from([3.0, 30.0, 300.0]),
+        "token_equivalent_duration": st.sampled_from([0.08, 1.0]),
+        "min_tokens": st.sampled_from([5, 20]),
+        "max_tokens": st.sampled_from([25, 100]),
+        "measure_total_length": st.booleans(),
     },
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from wenet_uio.config.base import ConfigError
@@ -19,7 +19,11 @@ FILTERS = {
     "measure_total_length": "measure_total_length",
 }
 """{key of NeMo: key of filter_conf}."""
+MULTIMODAL = ("use_multimodal_sampling", "use_multimodal_dataloading")
+"""Keys that say that audio, too, is measured in tokens."""
+SECONDS_OF_TOKEN = "token_equivalent_duration"
 BATCHES = (
+    *MULTIMODAL,
     "batch_size",
     "batch_duration",
     "quadratic_duration",
@@ -36,6 +40,13 @@ BATCHES = (
     "bucketing_2d_strict_mode",
 )
 """Keys that say how a loader makes batches."""
+OF_AUDIO = (
+    "batch_size",
+    "batch_duration",
+    "bucket_batch_size",
+    "bucketing_batch_size",
+)
+"""Keys that bound batches of audio."""
 ORDERS = {"synced_randomized": "synced", "fixed_order": "rising", "fully_randomized": "random"}
 """{bucketing_strategy of NeMo: length_order}."""
 LOWER_BOUNDS = ("min_duration", "min_tps", "min_tokens", "min_tpt")
@@ -48,35 +59,93 @@ ANY_LENGTH = 1 << 30
 """Frames: a max_length that no utterance reaches."""
 
 
-def filters_of(section: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the keys of `filter_conf` that a loader states.
+def in_tokens(section: Mapping[str, Any]) -> bool:
+    """Tell whether a loader measures audio in tokens."""
+    return any(section.get(key) for key in MULTIMODAL)
+
+
+def check_tokens(
+    section: Mapping[str, Any], where: str, notes: list[str], kinds: Collection[str]
+) -> None:
+    """Check the keys of a loader that measure audio in tokens.
+
+    Args:
+        section: keys of the loader; none is null.
+        where: beginning of messages.
+        notes: gets a line if bounds on tokens do not bound audio.
+        kinds: what the loader reads, see `kinds_of`.
+
+    Raises:
+        ConfigError: the length of a token is missing, or no key bounds the batches of audio.
+    """
+    if in_tokens(section):
+        if "audio" in kinds and SECONDS_OF_TOKEN not in section:
+            raise ConfigError(
+                f"{where}.{SECONDS_OF_TOKEN}: {MULTIMODAL[0]} measures audio in tokens: write the "
+                "seconds of a token, such as 0.08"
+            )
+    elif set(kinds) == {"audio"}:
+        _answer_bounds_on_tokens(section, where, notes)
+
+
+def _answer_bounds_on_tokens(section: Mapping[str, Any], where: str, notes: list[str]) -> None:
+    """Note bounds on tokens of a loader that measures audio in seconds; see `check_tokens`."""
+    answer = (
+        f"bounds audio only if audio is measured in tokens: write {MULTIMODAL[0]}: true and "
+        f"{SECONDS_OF_TOKEN}: 0.08"
+    )
+    if "batch_tokens" in section and not any(key in section for key in OF_AUDIO):
+        raise ConfigError(f"{where}.batch_tokens: {answer}; or write batch_duration")
+
+    of_tokens = ("batch_tokens", "min_tokens", "max_tokens")
+    notes += [f"{where}.{key}: {answer}" for key in of_tokens if key in section]
+
+
+def filters_of(section: Mapping[str, Any], where: str, kinds: Collection[str]) -> dict[str, Any]:
+    """Return the keys of `filter_conf` that a loader states; see `kinds_of` for `kinds`.
 
     NeMo may state a `max_tps` for each bucket; the filter gets the largest, which all buckets obey.
     """
-    filters = {FILTERS[key]: section[key] for key in FILTERS if key in section}
-    for key in LOWER_BOUNDS:
-        if isinstance(filters.get(key), (int, float)) and filters[key] < 0:
-            del filters[key]
+    stated = {name: section[key] for key, name in FILTERS.items() if key in section}
+    filters = {name: value for name, value in stated.items() if not _bounds_nothing(name, value)}
+    if in_tokens(section) and SECONDS_OF_TOKEN in section and set(kinds) != {"text"}:
+        filters[SECONDS_OF_TOKEN] = section[SECONDS_OF_TOKEN]
 
     # NeMo bounds seconds alone. The bound on frames that applies by default must not be tighter.
-    max_seconds = filters.get("max_duration")
-    if isinstance(max_seconds, (int, float)):
-        max_frames = max_seconds * FRAMES_PER_SECOND
-        if max_frames > DEFAULT_MAX_LENGTH:
-            filters["max_length"] = min(int(max_frames) + 1, ANY_LENGTH)
+    max_frames = _most_seconds(filters) * FRAMES_PER_SECOND
+    if max_frames > DEFAULT_MAX_LENGTH:
+        filters["max_length"] = min(int(max_frames) + 1, ANY_LENGTH)
 
-    if isinstance(filters.get("max_tps"), list):
-        if not filters["max_tps"]:
-            raise ConfigError(
-                f"{where}.max_tps: the list is empty; write a number of tokens per second"
-            )
-        filters["max_tps"] = max(filters["max_tps"])
+    if "max_tps" in filters:
+        filters["max_tps"] = _largest_tps(filters["max_tps"], where)
 
     return filters
 
 
+def _bounds_nothing(name: str, value: Any) -> bool:
+    """Tell whether a value is NeMo's default of a lower bound."""
+    return name in LOWER_BOUNDS and isinstance(value, (int, float)) and value < 0
+
+
+def _largest_tps(limits: Any, where: str) -> Any:
+    """Return the largest of the tokens per second of all buckets; a single number as it is."""
+    if limits == []:
+        raise ConfigError(
+            f"{where}.max_tps: the list is empty; write a number of tokens per second"
+        )
+    return max(limits) if isinstance(limits, list) else limits
+
+
+def _most_seconds(filters: Mapping[str, Any]) -> float:
+    """Return the longest audio that the filters of a loader keep; 0 if they do not bound it."""
+    seconds = filters.get("max_duration")
+    if seconds is None and SECONDS_OF_TOKEN in filters and "max_tokens" in filters:
+        seconds = filters["max_tokens"] * filters[SECONDS_OF_TOKEN]
+    return seconds if isinstance(seconds, (int, float)) else 0
+
+
 def batch_conf_of(
-    section: Mapping[str, Any], where: str, notes: list[str], *, text_only: bool
+    section: Mapping[str, Any], where: str, notes: list[str], kinds: Collection[str]
 ) -> dict[str, Any]:
     """Return the `batch_conf` of a loader.
 
@@ -84,14 +153,18 @@ def batch_conf_of(
         section: keys of the loader; none is null.
         where: beginning of messages.
         notes: gets a line for each key that is converted or not needed.
-        text_only: the loader reads text without audio.
+        kinds: what the loader reads, see `kinds_of`.
 
     Raises:
         ConfigError: the batches of the loader have no equal here; the message says what to write.
     """
-    batch = (
-        _text_batches(section, where, notes) if text_only else _audio_batches(section, where, notes)
-    )
+    if set(kinds) == {"text"}:
+        batch = _text_batches(section, where, notes)
+    elif in_tokens(section):
+        batch = _batches_in_tokens(section, where, notes, kinds)
+    else:
+        batch = _audio_batches(section, where, notes)
+
     for key in (
         "batch_tokens",
         "quadratic_factor",
@@ -166,6 +239,63 @@ def _audio_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> 
         )
 
     return _bounded_batches(section, where, notes)
+
+
+def _batches_in_tokens(
+    section: Mapping[str, Any], where: str, notes: list[str], kinds: Collection[str]
+) -> dict[str, Any]:
+    """Return `batch_conf` for a loader that measures audio and text in tokens. Buckets of the tokens
+    of audio and of text, two numbers, are buckets of seconds and tokens.
+    """
+    for key in ("batch_duration", "quadratic_duration"):
+        if key in section:
+            notes.append(
+                f"{where}.{key}: not needed here, because {MULTIMODAL[0]} measures audio in tokens"
+            )
+
+    if "batch_tokens" in section:
+        batch: dict[str, Any] = {"batch_type": "dynamic"}
+    else:
+        batch = _buckets_in_tokens(section, where, notes, kinds)
+    if "batch_size" in section and batch.get("batch_type") != "bucket":
+        batch = {"batch_type": "static", **batch, "batch_size": section["batch_size"]}
+
+    return batch
+
+
+def _buckets_in_tokens(
+    section: Mapping[str, Any], where: str, notes: list[str], kinds: Collection[str]
+) -> dict[str, Any]:
+    """Return the batches of buckets whose ends are tokens; empty without buckets.
+
+    A bucket of audio ends at a number of seconds if its text does not count, or has an end of its
+    own. Texts without audio, and audio whose text counts, have batches of tokens.
+    """
+    bins, sizes = section.get("bucket_duration_bins"), section.get("bucket_batch_size")
+    if not (bins and sizes and section.get("use_bucketing", True)):
+        return {}
+
+    ends = _ends_in_seconds(section, bins)
+    if ends is None:
+        return _text_batches(section, where, notes)
+
+    of_text = {} if set(kinds) == {"audio"} else _text_batches(section, where, notes)
+    buckets = {"bucket_duration_bins": ends, "bucket_batch_size": sizes}
+    return {**of_text, **buckets, "batch_type": "bucket"}
+
+
+def _ends_in_seconds(section: Mapping[str, Any], bins: list[Any]) -> list[Any] | None:
+    """Return buckets of tokens as buckets of seconds, or of seconds and tokens; None if the tokens
+    of audio and text are added.
+    """
+    seconds = section.get(SECONDS_OF_TOKEN)
+    if seconds is None:
+        return None
+    if isinstance(bins[0], list):
+        return [[round(end * seconds, 6), tokens] for end, tokens in bins]
+    if section.get("measure_total_length", True):
+        return None
+    return [round(end * seconds, 6) for end in bins]
 
 
 def _bounded_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:

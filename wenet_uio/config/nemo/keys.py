@@ -14,14 +14,11 @@ from wenet_uio.nearest import nearest_name
 SORTED = "the plan sorts all utterances by length before it cuts batches"
 SHUFFLED = "the plan shuffles the whole corpus and needs no buffer"
 PLANNED = "the plan gives every rank its own batches, every epoch another order, and every run of one seed the same"
-TOKENS = "text without audio is measured in tokens, audio in seconds"
 LOADER = "there is one loader"
 NOT_NEEDED = {
     "use_lhotse": LOADER,
     "force_map_dataset": LOADER,
     "force_iterable_dataset": LOADER,
-    "use_multimodal_sampling": TOKENS,
-    "use_multimodal_dataloading": TOKENS,
     "num_buckets": SORTED,
     "num_cuts_for_bins_estimate": SORTED,
     "bucket_buffer_size": SORTED,

@@ -9,9 +9,9 @@ from typing import Any
 
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.nemo.augment import KEYS as AUGMENTATIONS
-from wenet_uio.config.nemo.batches import BATCHES, FILTERS, batch_conf_of, filters_of
+from wenet_uio.config.nemo.batches import BATCHES, FILTERS, batch_conf_of, check_tokens, filters_of
 from wenet_uio.config.nemo.keys import INSTEAD, NOT_NEEDED, check_keys, refuse_missing
-from wenet_uio.config.nemo.sources import SOURCES, is_text, named_paths, sources_of
+from wenet_uio.config.nemo.sources import SOURCES, kinds_of, named_paths, sources_of
 from wenet_uio.config.nemo.speech import SPEECH, with_text_data
 
 PER_BATCH = {"round_robin": "round_robin", "randomized_round_robin": "weighted", "zip": "zip"}
@@ -86,10 +86,12 @@ def _single(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, 
     section = named_paths(section, where, notes)
     refuse_missing(section, where, "model.train_ds")
     sources = sources_of(section, where)
-    batch = batch_conf_of(section, where, notes, text_only=is_text(sources))
+    kinds = kinds_of(sources)
+    check_tokens(section, where, notes, kinds)
+    batch = batch_conf_of(section, where, notes, kinds)
     keys = {
         **with_text_data(sources, section, where, notes),
-        "filter_conf": filters_of(section, where),
+        "filter_conf": filters_of(section, where, kinds),
         "batch_conf": batch,
     }
     if any("batch_conf" in source for source in sources):

@@ -150,14 +150,18 @@ def _number_of_buckets(files: Mapping[str, Any], where: str) -> int:
     return lengths.pop()
 
 
-def is_text(sources: list[dict[str, Any]]) -> bool:
-    """Tell whether there are sources, and all of them are text without audio, also in groups."""
-    return bool(sources) and all(map(_is_text_source, sources))
+def kinds_of(sources: list[dict[str, Any]]) -> set[str]:
+    """Return what sources and the members of groups hold: text, audio, or unknown in files of
+    sources. Conversations, which have no audio of their own, are text.
+    """
+    kinds: set[str] = set()
+    for source in sources:
+        members, name = source.get("input_cfg"), source.get("type")
+        if isinstance(members, list):
+            kinds |= kinds_of(members)
+        elif name in SOURCE_TYPES and name != "group":
+            kinds.add("text" if source_type(name).is_text else "audio")
+        else:
+            kinds.add("unknown")
 
-
-def _is_text_source(source: dict[str, Any]) -> bool:
-    """Tell whether a source is text without audio, or a group of such sources."""
-    members = source.get("input_cfg")
-    if isinstance(members, list):
-        return is_text(members)
-    return source.get("type") in SOURCE_TYPES and source_type(source["type"]).is_text
+    return kinds

@@ -10,7 +10,15 @@ import numpy as np
 
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.batch import BatchConf
-from wenet_uio.dataset.plan.policies import WHOLE, Lengths, Policy, TextPolicy, policy_of
+from wenet_uio.config.filters import FilterConf
+from wenet_uio.dataset.plan.policies import (
+    WHOLE,
+    Lengths,
+    Policy,
+    TextPolicy,
+    audio_tokens_of,
+    policy_of,
+)
 
 
 @dataclass(frozen=True)
@@ -99,9 +107,15 @@ class EntryPolicy(Policy):
         return values
 
 
-def entry_policy_of(confs: Sequence[BatchConf], views: int = 1) -> EntryPolicy:
-    """Return the policy of a mixture whose entries have these `batch_conf`; see `policy_of` for
-    `views`.
+def entry_policy_of(
+    confs: Sequence[BatchConf], views: int = 1, filters: Sequence[FilterConf] = ()
+) -> EntryPolicy:
+    """Return the policy of a mixture.
+
+    Args:
+        confs: `batch_conf` of each entry.
+        views: see `policy_of`.
+        filters: `filter_conf` of each entry, which may measure audio in tokens.
 
     Raises:
         ConfigError: an entry has a `batch_target`.
@@ -111,7 +125,12 @@ def entry_policy_of(confs: Sequence[BatchConf], views: int = 1) -> EntryPolicy:
             "batch_target: not where sources have a batch_conf of their own; lower the bounds "
             "instead"
         )
-    return EntryPolicy(tuple(_scaled(policy_of(conf, views)) for conf in confs))
+    bounds = filters or [FilterConf()] * len(confs)
+    policies = [
+        policy_of(conf, views, audio_tokens_of(conf, of_entry))
+        for conf, of_entry in zip(confs, bounds, strict=True)
+    ]
+    return EntryPolicy(tuple(map(_scaled, policies)))
 
 
 def _scaled(policy: Policy) -> Policy:

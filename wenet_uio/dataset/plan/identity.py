@@ -60,6 +60,8 @@ def filters_identity(filters: FilterConf) -> dict[str, Any]:
         identity["min_tokens"] = filters.min_tokens
     if filters.max_tokens is not None:
         identity["max_tokens"] = filters.max_tokens
+    if filters.token_equivalent_duration is not None:
+        identity["token_equivalent_duration"] = filters.token_equivalent_duration
     if not filters.measure_total_length:
         identity["measure_total_length"] = False
 
@@ -95,6 +97,7 @@ _FIRST_POLICIES = {
     "target": "TargetPolicy",
     "views": "ViewsPolicy",
     "text": "TextPolicy",
+    "tokens": "TokensPolicy",
     "scaled": "ScaledPolicy",
     "by_entry": "EntryPolicy",
 }

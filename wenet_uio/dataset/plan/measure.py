@@ -18,6 +18,8 @@ from wenet_uio.dataset.corpus.columns import release_pages
 from wenet_uio.dataset.corpus.index import NOMINAL_RATE, TEXT_ONLY, Rows, Stored
 from wenet_uio.dataset.filters import (
     FILTER_FRAMES_PER_SECOND,
+    audio_token_filters,
+    bounds_audio_tokens,
     token_count_filters,
     token_rate_filters,
 )
@@ -31,10 +33,12 @@ from wenet_uio.dataset.plan.identity import (
     frames_identity,
 )
 from wenet_uio.dataset.plan.policies import (
+    AudioTokens,
     DurationBucketPolicy,
     Lengths,
     Policy,
     StaticPolicy,
+    audio_tokens_of,
     policy_of,
 )
 
@@ -304,6 +308,11 @@ class Measure:
             yield from token_count_filters(conf, tokens, ~has_audio)
             for reason, is_out in token_rate_filters(conf, tokens, frames):
                 yield reason, is_out & has_audio
+            if conf.token_equivalent_duration is not None:
+                count = AudioTokens(conf.token_equivalent_duration, conf.measure_total_length)
+                measured = count(seconds, tokens, ~has_audio)
+                for reason, is_out in audio_token_filters(conf, measured):
+                    yield reason, is_out & has_audio
 
         most_units = self.policy.units(self.lengths(rows, min(self.speeds), entries))
         yield "fits_no_batch", most_units > self.policy.bound
@@ -323,8 +332,8 @@ def needs_token_counts(
         entry_filters: see `measure_of`.
     """
     filters_need_tokens = any(
-        filters.max_tps is not None or filters.min_tps > 0
-        for filters in entry_filters or (conf.filter_conf,)
+        bounds.max_tps is not None or bounds.min_tps > 0 or bounds_audio_tokens(bounds)
+        for bounds in entry_filters or (conf.filter_conf,)
     )
     return filters_need_tokens or any(
         policy_of(batch_conf).needs_tokens for batch_conf in by_entry or (conf.batch_conf,)
@@ -352,14 +361,16 @@ def measure_of(
         entry_filters: `filter_conf` of each entry, likewise.
     """
     batch, views = conf.batch_conf, conf.views.number if training else 1
-    policy = policy_of(batch, views)
+    policy = policy_of(batch, views, audio_tokens_of(batch, conf.filter_conf, training=training))
     if not training:
         if isinstance(policy, DurationBucketPolicy):
             policy = StaticPolicy(min(policy.sizes))
         return Measure(policy, frame_count(conf))
 
     return Measure(
-        entry_policy_of(by_entry, views) if by_entry else policy,
+        entry_policy_of(by_entry, views, entry_filters or [conf.filter_conf] * len(by_entry))
+        if by_entry
+        else policy,
         frame_count(conf),
         conf.filter_conf,
         tuple(entry_filters),

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from wenet_uio.config.batch import BatchConf
+from wenet_uio.config.filters import FilterConf
+from wenet_uio.dataset.frames import tokens_of_audio
 
 NO_BUCKET = -1
 """Bucket of samples that may share a batch with any other sample that has audio."""
@@ -457,6 +459,70 @@ class TextPolicy(Policy):
 
 
 @dataclass(frozen=True)
+class AudioTokens:
+    """How utterances are measured in tokens."""
+
+    seconds: float
+    """Seconds of audio that count as one token."""
+    with_text: bool
+    """Add the tokens of the text."""
+
+    def __call__(
+        self, seconds: np.ndarray, tokens: np.ndarray, text_only: np.ndarray
+    ) -> np.ndarray:
+        """Return the length of each sample in tokens, int64.
+
+        Args:
+            seconds: of audio.
+            tokens: of text.
+            text_only: whether each sample has no audio, so that its text is its length.
+        """
+        of_audio = tokens_of_audio(seconds, self.seconds)
+        return np.where(text_only, tokens, of_audio + tokens if self.with_text else of_audio)
+
+
+@dataclass(frozen=True)
+class TokensPolicy(Policy):
+    """A bound on padded tokens for audio and for text, and of samples; no batch holds both."""
+
+    bound: int
+    audio_tokens: AudioTokens
+    quadratic: int | None = None
+    """Tokens at which the quadratic term equals the linear term."""
+    batch_size: int | None = None
+    views: int = 1
+    """Views of each utterance with audio in a batch."""
+    needs_tokens = True
+    has_batches_of_text = True
+
+    def identity(self) -> dict[str, Any]:
+        """As Policy.identity."""
+        return {
+            "kind": "tokens",
+            "bound": self.bound,
+            "seconds_of_token": self.audio_tokens.seconds,
+            "with_text": self.audio_tokens.with_text,
+            "quadratic": self.quadratic,
+            "batch_size": self.batch_size,
+            "views": self.views,
+        }
+
+    def units(self, lengths: Lengths) -> np.ndarray:
+        """Return tokens n, or n + n² / quadratic; with `batch_size` at least so much that no more
+        samples fit. Audio counts once for each view.
+        """
+        seconds = lengths.milliseconds / 1000
+        tokens = np.maximum(self.audio_tokens(seconds, lengths.tokens, lengths.text_only), 1)
+        units = tokens
+        if self.quadratic is not None:
+            units = tokens + tokens * tokens // self.quadratic
+        if self.batch_size is not None:
+            units = np.maximum(units, self.bound // (self.batch_size + 1) + 1)
+
+        return np.where(lengths.text_only, units, self.views * units)
+
+
+@dataclass(frozen=True)
 class BatchType:
     """What a `batch_type` of the yaml stands for."""
 
@@ -467,10 +533,31 @@ class BatchType:
     a batch whose longest utterance is that long: what to lower if a batch does not fit in memory."""
 
 
-def policy_of(conf: BatchConf, views: int = 1) -> Policy:
-    """Return the policy that `batch_conf` describes, for batches with this many views of each
-    utterance with audio.
+def audio_tokens_of(
+    conf: BatchConf, filters: FilterConf, *, training: bool = True
+) -> AudioTokens | None:
+    """Return how utterances are measured for batches of `batch_tokens`; None if batches of audio
+    have another bound. Evaluation counts no tokens of texts, so the audio alone is measured there.
     """
+    seconds = filters.token_equivalent_duration
+    if conf.batch_type != "dynamic" or conf.batch_tokens is None or seconds is None:
+        return None
+    return AudioTokens(seconds, training and filters.measure_total_length)
+
+
+def policy_of(conf: BatchConf, views: int = 1, audio_tokens: AudioTokens | None = None) -> Policy:
+    """Return the policy that `batch_conf` describes.
+
+    Args:
+        conf: the batches.
+        views: of each utterance with audio.
+        audio_tokens: see `audio_tokens_of`.
+    """
+    if audio_tokens is not None and conf.batch_tokens is not None:
+        return TokensPolicy(
+            conf.batch_tokens, audio_tokens, conf.quadratic_factor, conf.batch_size, views
+        )
+
     policy = BATCH_TYPES[conf.batch_type].policy(conf)
     policy = policy if views == 1 else ViewsPolicy(policy, views)
     return (

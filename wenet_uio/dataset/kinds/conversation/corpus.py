@@ -22,12 +22,12 @@ from wenet_uio.dataset.corpus.raw_corpus import LineCorpus
 from wenet_uio.dataset.corpus.remote_audio import stored_info
 from wenet_uio.dataset.formats.data_list import lines_of, locate
 from wenet_uio.dataset.formats.errors import ListError
+from wenet_uio.dataset.frames import tokens_of_audio
 from wenet_uio.dataset.kinds.conversation.line import (
     ASSISTANT,
     Conversation,
     Turn,
     parse_conversation,
-    tokens_of_audio,
 )
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.types import AudioTurn, ConversationUtterance, SampleRef
@@ -122,7 +122,7 @@ def _tokens(turn: Turn, path: str, seconds_of_token: float) -> int:
         info = audio_info(wav) if objects.is_plain(wav) else stored_info(wav)
         seconds = info.samples_between(turn.start, None) / info.sample_rate
 
-    return tokens_of_audio(seconds, seconds_of_token)
+    return int(tokens_of_audio(seconds, seconds_of_token))
 
 
 def _entries(path: str, seconds_of_token: float, bad: list[Problem]) -> Iterator[Entry]:

@@ -14,7 +14,8 @@ from wenet_uio.audio.decoders import why_past_the_end
 from wenet_uio.audio.read import read_audio
 from wenet_uio.dataset.chain.tokens import Filter, Tokenize
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
-from wenet_uio.dataset.kinds.conversation.line import ASSISTANT, tokens_of_audio
+from wenet_uio.dataset.frames import tokens_of_audio
+from wenet_uio.dataset.kinds.conversation.line import ASSISTANT
 from wenet_uio.dataset.kinds.kind import Reading
 from wenet_uio.dataset.types import (
     AUDIO_TURN,
@@ -55,7 +56,8 @@ def conversation_example(utterance: ConversationUtterance, reading: Reading) -> 
 
         labels.append(AUDIO_TURN)
         decoded = _decoded(turn, f"{utterance.key}/{number}", reading.channel)
-        tokens[role == ASSISTANT] += tokens_of_audio(_seconds(decoded), turn.seconds_of_token)
+        count = int(tokens_of_audio(_seconds(decoded), turn.seconds_of_token))
+        tokens[role == ASSISTANT] += count
         audio_turns.append(
             _through(operators, replace(decoded, random=random + number, speed=reading.ref.speed))
         )

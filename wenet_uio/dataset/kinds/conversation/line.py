@@ -103,8 +103,3 @@ def _times(number: int, turn: dict[str, Any]) -> tuple[float, float | None]:
         )
 
     return start, seconds
-
-
-def tokens_of_audio(seconds: float, seconds_of_token: float) -> int:
-    """Return tokens that audio in a conversation counts: rounded up, at least 1."""
-    return max(1, math.ceil(round(seconds / seconds_of_token, 6)))
