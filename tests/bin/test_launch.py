@@ -108,10 +108,15 @@ def corpus(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "whole_group", [False, True], ids=["the launcher", "every process of the job"]
+    ("number", "whole_group"),
+    [
+        pytest.param(signal.SIGTERM, False, id="SIGTERM to the launcher"),
+        pytest.param(signal.SIGTERM, True, id="SIGTERM to every process of the job"),
+        pytest.param(signal.SIGUSR1, True, id="SIGUSR1 to every process of the job"),
+    ],
 )
-def test_sigterm_saves_and_exits_with_0_and_the_next_start_resumes(
-    corpus: Path, whole_group: bool
+def test_sigterm_and_sigusr1_save_and_exit_with_0_and_the_next_start_resumes(
+    corpus: Path, number: signal.Signals, whole_group: bool
 ) -> None:
     (corpus / "train.yaml").write_text(
         (corpus / "train.yaml").read_text().replace("max_epoch: 2", "max_epoch: 10000")
@@ -122,12 +127,12 @@ def test_sigterm_saves_and_exits_with_0_and_the_next_start_resumes(
         job = commands_in(corpus)
         assert len(job) >= 5  # the launcher, two ranks and their workers
         for pid in job:
-            os.kill(pid, signal.SIGTERM)
+            os.kill(pid, number)
     else:
-        process.terminate()
+        process.send_signal(number)
     _, said = process.communicate(timeout=300)
     assert process.returncode == 0, said
-    (step,) = re.findall(r"SIGTERM received: state saved after step (\d+)", said)
+    (step,) = re.findall(r"SIG\w+ received: state saved after step (\d+)", said)
     assert torch.load(corpus / f"exp/state_{step}.pt")["progress"]["step"] == int(step)
     assert "Traceback" not in said
     if not whole_group:

@@ -423,7 +423,11 @@ print(last_words[0])
 
 @pytest.mark.parametrize(
     ("number", "last_words", "status"),
-    [(signal.SIGTERM, "saved", 75), (signal.SIGINT, "interrupted", 130)],
+    [
+        (signal.SIGTERM, "saved", 75),
+        (signal.SIGUSR1, "saved", 75),
+        (signal.SIGINT, "interrupted", 130),
+    ],
 )
 def test_a_signal_ends_the_recipe_after_its_tool_has_saved(
     tmp_path, monkeypatch, number, last_words, status
@@ -444,7 +448,7 @@ def test_a_signal_ends_the_recipe_after_its_tool_has_saved(
     )
     assert ran.stdout is not None
     assert ran.stdout.readline() == "ready\n"
-    if number == signal.SIGTERM:  # a scheduler's; it may come more than once
+    if number != signal.SIGINT:  # a scheduler's; it may come more than once
         ran.send_signal(number)
         ran.send_signal(number)
     else:  # a terminal's, for the whole group

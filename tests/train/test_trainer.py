@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from wenet_uio.train import trainer as training
 from wenet_uio.train.checkpoint import RunFolder
 from wenet_uio.train.engine_ddp import DdpEngine
 from wenet_uio.train.report import Reporter
-from wenet_uio.train.stop import StopRequest
+from wenet_uio.train.stop import SIGNALS, StopRequest
 from wenet_uio.train.trainer import Trainer
 from wenet_uio.train.watchdog import Watchdog
 
@@ -51,8 +52,8 @@ def kill() -> None:
     raise Killed
 
 
-def terminate() -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
+def terminate(number: int = signal.SIGTERM) -> None:
+    os.kill(os.getpid(), number)
 
 
 TRAIN = [tiny_batch([6, 5, 3], seed) for seed in range(5)]
@@ -105,10 +106,11 @@ def same_weights(first: Path, second: Path) -> bool:
 
 @contextmanager
 def handler_of_sigterm() -> Iterator[None]:
-    """Restore the handler at the end."""
-    before = signal.getsignal(signal.SIGTERM)
+    """Restore the handlers at the end."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
     yield
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)
@@ -201,6 +203,18 @@ def test_sigterm_finishes_the_step_saves_and_ends_the_run(
     assert not trainer.run()
     assert trainer.progress.step == at + 1
     assert (path / f"state_{at + 1}.pt").exists()
+    assert make_trainer(path).run()
+    assert same_weights(path / "epoch_2.pt", undisturbed / "epoch_2.pt")
+
+
+def test_sigusr1_saves_as_sigterm_does(
+    undisturbed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "told"
+    with caplog.at_level(logging.INFO):
+        trainer = make_trainer(path, DisturbedLoader(TRAIN, 7, partial(terminate, signal.SIGUSR1)))
+        assert not trainer.run()
+    assert "SIGUSR1 received: state saved after step 8" in caplog.text
     assert make_trainer(path).run()
     assert same_weights(path / "epoch_2.pt", undisturbed / "epoch_2.pt")
 

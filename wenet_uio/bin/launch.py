@@ -5,8 +5,8 @@ failures.
     %(prog)s --standalone --nproc_per_node 2 \\
         -m wenet_uio.bin.train --config conf/train.yaml …
 
-A SIGTERM is passed on to the ranks. They save their state and exit with 0, and so does this
-program. If this program is killed by SIGKILL, the kernel kills its ranks too (on Linux).
+A SIGTERM or SIGUSR1 is passed on to the ranks as SIGTERM. They save their state and exit with 0, and
+so does this program. If this program is killed by SIGKILL, the kernel kills its ranks too (on Linux).
 
 Ranks that exit with status 75 (such as after running out of memory) are started again. On several
 machines, torchrun starts them again if --max_restarts allows it; otherwise this program exits with
@@ -31,6 +31,7 @@ from wenet_uio.cli import HelpStyle
 from wenet_uio.crashes import has_crashed
 from wenet_uio.failures import AGAIN
 from wenet_uio.train.distributed import LAUNCHER
+from wenet_uio.train.stop import SIGNALS
 from wenet_uio.unknown_options import refuse_unknown_options
 
 INTERVAL = 1.0
@@ -45,8 +46,9 @@ def main() -> int:
     refuse_unknown_options(parser, sys.argv[1:])
     arguments = parser.parse_args()
     # At a SIGTERM, torchrun would kill the ranks before they have saved their state.
+    ours = {number.name for number in SIGNALS}
     arguments.signals_to_handle = ",".join(
-        name for name in arguments.signals_to_handle.split(",") if name.strip() != "SIGTERM"
+        name for name in arguments.signals_to_handle.split(",") if name.strip() not in ours
     )
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     os.environ[LAUNCHER] = str(os.getpid())
@@ -66,8 +68,8 @@ def _run(arguments: Namespace, ranks: _Ranks) -> int:
             return AGAIN
 
         rank, failure = error.get_first_failure()
-        if ranks.told and failure.exitcode == -signal.SIGTERM:
-            print("stopped by SIGTERM before training began", file=sys.stderr)
+        if ranks.told and -failure.exitcode in SIGNALS:
+            print(f"stopped by {ranks.told} before training began", file=sys.stderr)
             return 0
         if failure.exitcode < 0:  # killed by a signal, so the rank could not report an error
             print(f"error: rank {rank} was killed by {_reason(failure.exitcode)}", file=sys.stderr)
@@ -88,24 +90,24 @@ def _reason(exitcode: int) -> str:
 
 
 class _Ranks:
-    """The processes that torchrun started. In the block of `with`, they get the SIGTERMs of this
-    program.
+    """The processes that torchrun started. In the block of `with`, they get a SIGTERM when this
+    program gets one of SIGNALS.
     """
 
-    told = False
-    """True after a SIGTERM."""
+    told = ""
+    """Name of the signal that this program got."""
 
     def __enter__(self) -> _Ranks:
-        signal.signal(signal.SIGTERM, self.pass_on)
-        signal.signal(signal.SIGALRM, self.pass_on)  # of the timer that pass_on sets
+        for number in (*SIGNALS, signal.SIGALRM):  # the last is of the timer that pass_on sets
+            signal.signal(number, self.pass_on)
         return self
 
     def __exit__(self, *_: object) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def pass_on(self, *_: object) -> None:
+    def pass_on(self, number: int, _: object) -> None:
         """Send a SIGTERM to all ranks, and set a timer that sends the next."""
-        self.told = True
+        self.told = self.told or signal.Signals(number).name
         for children in Path("/proc/self/task").glob("*/children"):
             for pid in children.read_text().split():
                 with suppress(ProcessLookupError):

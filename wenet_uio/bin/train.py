@@ -509,7 +509,7 @@ def refuse_conversations(corpus: Corpus) -> None:
 
 
 def main() -> int:
-    """Train until the run is complete or a SIGTERM arrives."""
+    """Train until the run is complete, or a SIGTERM or SIGUSR1 arrives."""
     end_with_launcher()
     stop = StopRequest()
     args = parse_arguments()

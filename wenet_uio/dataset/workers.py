@@ -232,8 +232,8 @@ def _start_careful(number: int) -> None:
 
 
 def _end_with_the_rank(_: int) -> None:
-    """Make a worker ignore SIGTERM unless its rank sent it: a cluster's scheduler may signal every
-    process of a job. If the rank is killed, the worker ends, and prints no stack trace.
+    """Make a worker ignore SIGUSR1, and SIGTERM unless its rank sent it: a cluster's scheduler may
+    signal every process of a job. If the rank is killed, the worker ends, and prints no stack trace.
 
     torch's own check is not enough: a worker that was killed may have held the lock of the queue of
     batches, and the others would wait for it forever.
@@ -265,6 +265,7 @@ def _end_with_the_rank(_: int) -> None:
             pass
         os._exit(0)
 
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     if hasattr(signal, "sigtimedwait"):
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     threading.Thread(target=wait_for_end, daemon=True).start()

@@ -98,7 +98,7 @@ class Trainer:
         """Train to the end of the run.
 
         Returns:
-            False if a SIGTERM ended training early, with the state saved.
+            False if a signal ended training early, with the state saved.
         """
         complete = self.progress.end(self.config)
         if complete and self.progress.to_observe is None:
@@ -188,7 +188,7 @@ class Trainer:
         return {"train_data": self.train.data_record(), "cv_data": self.cv.data_record()}
 
     def _train(self) -> bool:
-        """Train until the run ends; False if a SIGTERM stopped it."""
+        """Train until the run ends; False if it was asked to stop."""
         try:
             self._begin()
             while not self.progress.end(self.config):
@@ -200,7 +200,11 @@ class Trainer:
                 # A run that resumes may have only the validation of its epoch to do.
                 trained = self.progress.trained or self._train_epoch()
                 if not (trained and self._end_epoch()):
-                    log.info("SIGTERM received: state saved after step %d", self.progress.step)
+                    log.info(
+                        "%s received: state saved after step %d",
+                        self.stop.signal_name,
+                        self.progress.step,
+                    )
                     return False
 
             log.info("training ends: %s", self.progress.end(self.config))
@@ -295,7 +299,7 @@ class Trainer:
         """Train to the end of the current epoch.
 
         Returns:
-            False if a rank received a SIGTERM; the state is saved.
+            False if a rank was asked to stop; the state is saved.
         """
         progress, config = self.progress, self.config
         self.read_at = time.perf_counter()
@@ -344,7 +348,7 @@ class Trainer:
         """Account for the oldest steps until at most `may_wait` are not read.
 
         Returns:
-            True if a rank received a SIGTERM by then.
+            True if a rank was asked to stop by then.
         """
         stop = False
         while len(self.launched) > may_wait:
@@ -403,7 +407,7 @@ class Trainer:
         """Validate, report and save.
 
         Returns:
-            False if a rank received a SIGTERM during validation; the state is saved.
+            False if a rank was asked to stop during validation; the state is saved.
         """
         progress = self.progress
         cv = FirstUtterance(self.cv)

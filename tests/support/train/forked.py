@@ -51,7 +51,7 @@ def attempt(options: str, disturb: Callable[[int], None], *, spare: bool = False
                 flush=True,
             )
             for process in left:
-                os.kill(process, signal.SIGUSR1)
+                os.kill(process, signal.SIGUSR2)
             time.sleep(1)
             must_end = True
         must_end = must_end or (status != 0 and not spare)
@@ -69,7 +69,7 @@ def _start(rank: int, port: int, options: str, disturb: Callable[[int], None]) -
     if process:
         return process
     os.setsid()
-    faulthandler.register(signal.SIGUSR1)
+    faulthandler.register(signal.SIGUSR2)
     names = {
         "RANK": rank,
         "LOCAL_RANK": rank,

@@ -174,7 +174,8 @@ def main() -> None:
     """Carry out orders from standard input, one JSON object per line, until an empty line or the
     end of the input.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the loader decides when to end
+    for number in (signal.SIGINT, signal.SIGUSR1):  # the loader decides when to end
+        signal.signal(number, signal.SIG_IGN)
     fetcher = _Fetcher()
     signal.signal(signal.SIGTERM, lambda *_: _leave(fetcher))
 
