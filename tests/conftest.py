@@ -33,6 +33,7 @@ settings.load_profile("suite")
 
 
 LONG_FILES = (
+    "matrix/test_ends.py",
     "test_soak.py",
     "matrix/test_entrances.py",
     "matrix/test_audio.py",
@@ -58,14 +59,28 @@ LONG_FILES = (
 same time."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--all",
+        action="store_true",
+        help="also run the tests marked `all`: every cell of the matrix of ends, a minute of faults",
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "all: takes minutes; runs with --all only")
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         os.environ[preloaded.SHARED] = preloaded.python()
     else:  # a process that imports the tests: the garbage collector would pass again and again over what stays, for 4 s
         gc.disable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--all"):
+        long = [item for item in items if item.get_closest_marker("all")]
+        items[:] = [item for item in items if item not in long]
+        config.hook.pytest_deselected(items=long)
+
     order = {path: number for number, path in enumerate(LONG_FILES)}
     root = Path(__file__).parent
     items.sort(key=lambda item: order.get(item.path.relative_to(root).as_posix(), len(order)))

@@ -67,7 +67,7 @@ def write_wenet(lines, folder):
             item for u in shard for item in ((f"{u.key}.txt", u.text), (f"{u.key}.wav", audio(u)))
         ]
         write_tar(folder / f"shards_{number:09d}.tar", members)
-    return "shards_{000000000..000000004}.tar"
+    return f"shards_{{{0:09d}..{len(shards_of(lines)) - 1:09d}}}.tar"
 
 
 def write_webdataset(lines, folder):
@@ -80,7 +80,7 @@ def write_webdataset(lines, folder):
             soundfile.write(folder / "a.flac", samples, rate)
             sample = {"audio.flac": (folder / "a.flac").read_bytes(), "json": {"text": line.text}}
             writer.write({"__key__": line.key, **sample})
-    return "w-{000000..000004}.tar"
+    return f"w-{{{0:06d}..{len(shards_of(lines)) - 1:06d}}}.tar"
 
 
 def write_nemo(lines, folder):
@@ -154,10 +154,11 @@ def make(form, lines, folder):
     else:
         assert form in ("nemo", "nemo_sharded"), f"{form}: nothing writes this format"
         write_nemo(lines, folder)
+        numbers = f"_OP_0..{len(shards_of(lines)) - 1}_CL_"
         manifests = (
-            "manifest__OP_0..4_CL_.json" if form == "nemo_sharded" else "tarred_audio_manifest.json"
+            f"manifest_{numbers}.json" if form == "nemo_sharded" else "tarred_audio_manifest.json"
         )
-        content = f"{folder}/audio__OP_0..4_CL_.tar\t{folder}/{manifests}"
+        content = f"{folder}/audio_{numbers}.tar\t{folder}/{manifests}"
     Path(path).write_text(content + "\n")
     return path, "shard"
 

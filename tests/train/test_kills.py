@@ -9,16 +9,15 @@ import os
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import yaml
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.support import preloaded
 from tests.support.audio.crashing import mark
 from tests.support.train import killed_run
+from tests.support.train.board import series
 from tests.support.train.training_corpus import CONFIG, write_corpus
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.files import read_lines
@@ -104,28 +103,6 @@ def test_samples_that_crash_the_decoder_are_left_out_like_unreadable_samples(
     assert records[0]["bad"] == {"unreadable": 2}
 
 
-def series(folder: Path) -> dict[str, list[tuple[int, Any]]]:
-    """Points of TensorBoard, except measured times."""
-    kinds = {
-        "scalars": "value",
-        "images": "encoded_image_string",
-        "histograms": "histogram_value",
-        "tensors": "tensor_proto",
-    }
-    events = EventAccumulator(
-        str(folder / "exp/tensorboard"), size_guidance=dict.fromkeys(kinds, 0)
-    )
-    events.Reload()
-    return {
-        tag: [
-            (point.step, getattr(point, value)) for point in getattr(events, kind.capitalize())(tag)
-        ]
-        for kind, value in kinds.items()
-        for tag in events.Tags()[kind]
-        if not tag.endswith(("per_second", "data_wait"))
-    }
-
-
 def bad_samples(folder: Path) -> list[tuple[str, int, str, str]]:
     """List, pass, key and reason of each line of bad_samples.jsonl."""
     lines = read_lines(folder / "exp/bad_samples.jsonl")
@@ -146,7 +123,7 @@ def test_nine_kills_change_neither_weights_nor_points(seed: int, tmp_path: Path)
         )
         assert first.keys() == second.keys()
         assert all(torch.equal(first[name], second[name]) for name in first), weights
-    points = series(tmp_path / "undisturbed")
+    points = series(tmp_path / "undisturbed/exp/tensorboard")
     assert [step for step, _ in points["train/loss"]] == list(range(1, 3 * EPOCHS + 1))
     epochs = [3 * epoch for epoch in range(1, EPOCHS + 1)]
     assert [step for step, _ in points["data/padded_frames"]] == epochs
@@ -157,7 +134,7 @@ def test_nine_kills_change_neither_weights_nor_points(seed: int, tmp_path: Path)
         "dev/text/text_summary",
     ):
         assert [step for step, _ in points[tag]] == epochs[::OBSERVED], tag
-    assert series(tmp_path / "killed") == points
+    assert series(tmp_path / "killed/exp/tensorboard") == points
     named = bad_samples(tmp_path / "undisturbed")
     assert len(named) == len(set(named)) == EPOCHS * 3 + 1
     assert bad_samples(tmp_path / "killed") == named

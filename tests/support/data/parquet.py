@@ -39,4 +39,5 @@ def write_parquet(lines: Sequence[RawLine], folder: Path, group: int, split: str
     cut = len(lines) // group // FILES * group + group * (len(lines) // group % FILES)
     for number, some in enumerate((lines[:cut], lines[cut:])):
         path = folder / f"{split}-{number:05d}-of-{FILES:05d}.parquet"
-        write_table(path, [row_of(line) for line in some], group)
+        if some:
+            write_table(path, [row_of(line) for line in some], group)

@@ -1,0 +1,93 @@
+"""The cells of the matrix of ends: a row, a column and an event each."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from itertools import product
+
+from tests.support.ends import columns, rows
+from tests.support.ends.columns import COLUMNS
+from tests.support.ends.events import EVENTS, NONE, OUT_OF_MEMORY
+from tests.support.ends.rows import ROWS
+
+SEED, TRIPLES = 57, 40
+GREEN = "green"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A whole road: what is read, how it is trained, and what goes wrong."""
+
+    row: str = rows.USUAL
+    column: str = columns.USUAL
+    event: str = NONE
+
+    def __str__(self) -> str:
+        return f"{self.row} | {self.column} | {self.event}"
+
+    @property
+    def expected(self) -> str:
+        """How the road ends, by the records of its row and column."""
+        reason = COLUMNS[self.column].obstacle or ROWS[self.row].refused
+        return f"cannot, because {reason}" if reason else GREEN
+
+
+def drawn_triples() -> list[Cell]:
+    """Return TRIPLES random cells in which training is possible."""
+    draw = random.Random(SEED)
+    possible_rows = [name for name, row in ROWS.items() if not row.refused]
+    possible_columns = [
+        name for name, column in COLUMNS.items() if not column.obstacle and not column.package
+    ]
+    return [
+        Cell(draw.choice(possible_rows), draw.choice(possible_columns), draw.choice(EVENTS))
+        for _ in range(TRIPLES)
+    ]
+
+
+CROSSED = ("layer norm", "bf16", "fp16", "log_interval 1", "log_interval 1000")
+"""Columns that meet every event: norms, types of arithmetic, intervals of the log. The usual column
+has batch norm and fp32."""
+CELLS = list(
+    dict.fromkeys(
+        [
+            *(Cell(row=row) for row in ROWS),
+            *(Cell(column=column) for column in COLUMNS),
+            *(
+                Cell(column=column, event=event)
+                for column, event in product((columns.USUAL, *CROSSED), EVENTS)
+            ),
+            *drawn_triples(),
+        ]
+    )
+)
+USUAL = [
+    Cell(),
+    Cell(row="shards"),
+    Cell(row="feats.scp, raw"),
+    Cell(row="mat.npy and label.txt"),
+    Cell(row="source nemo_tarred"),
+    Cell(row="source group"),
+    Cell(row="source txt"),
+    Cell(column="family transducer"),
+    Cell(column="two ranks"),
+    Cell(column="--from"),
+    Cell(column="bf16"),
+    Cell(column="log_interval 1", event=OUT_OF_MEMORY),
+]
+"""Cells that run in every change."""
+
+
+def page_lines() -> list[str]:
+    """Return the tables of the manual: the rows, the columns, and the events with their columns."""
+    lines = ["what is read"]
+    lines += [f"    {name:33} {Cell(row=name).expected}" for name in ROWS]
+    lines += ["how it is trained"]
+    for name, column in COLUMNS.items():
+        condition = f", where {column.package} is installed" if column.package else ""
+        lines.append(f"    {name:33} {Cell(column=name).expected}{condition}")
+
+    lines += ["what goes wrong, with the usual column, " + ", ".join(CROSSED)]
+    lines += [f"    {event:38} {GREEN}" for event in EVENTS if event != NONE]
+    return lines

@@ -1,0 +1,249 @@
+"""Walk the road of a cell from its first command to its last file, and hold its law on the way."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+import zlib
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+import yaml
+
+import wenet_uio
+from tests.support import preloaded
+from tests.support.ends.cells import GREEN, Cell
+from tests.support.ends.columns import BASE, COLUMNS, joined
+from tests.support.ends.events import NONE, OUT_OF_MEMORY
+from tests.support.ends.rows import ROWS, Data
+from tests.support.ends.spoken import CV, write_units
+from tests.support.train.board import series
+from wenet_uio.bin import average_model, export_jit, recognize
+from wenet_uio.config import load_config
+from wenet_uio.export.command import check_exportable
+from wenet_uio.files import read_lines
+from wenet_uio.models import build_model
+from wenet_uio.search.modes import possible_modes
+from wenet_uio.tools import compute_wer
+
+ROOT = Path(__file__).parents[3]
+EPOCHS = 2
+PROMISED = (
+    *("train.yaml", "units.txt", "init.pt", "final.pt", "environment.yaml", "report.html"),
+    *("README.md", "tensorboard"),
+    *(f"epoch_{epoch}.{ending}" for epoch in range(EPOCHS) for ending in ("pt", "yaml")),
+)
+"""Files of a complete run."""
+FINE_TUNED = ("dataset_conf", "scheduler_conf", "max_epoch", "dtype", "log_interval")
+"""Keys of a training that starts from a trained model."""
+
+
+def walk(cell: Cell, folder: Path) -> str:
+    """Walk a road in an empty folder.
+
+    Returns:
+        GREEN, or `cannot, because` with the reason that training states.
+    """
+    road = Road(cell, folder, ROWS[cell.row].write(folder / "data"))
+    road.write_config()
+    if COLUMNS[cell.column].starts_from:
+        assert road.train("base", event=NONE).status == 0
+
+    quiet = road.train("quiet")
+    if quiet.status:
+        reason = quiet.said.splitlines()[-1]
+        assert reason.startswith("error: "), quiet.said
+        return f"cannot, because {reason.removeprefix('error: ')}"
+
+    road.check_run("quiet")
+    road.stop_and_resume()
+    road.check_run("exp")
+    if cell.event != OUT_OF_MEMORY:
+        road.check_same_bits()
+
+    road.average()
+    road.recognise()
+    road.export()
+    road.transcribe()
+    return GREEN
+
+
+@dataclass
+class Run:
+    """The end of a training command."""
+
+    status: int
+    said: str
+
+
+@dataclass
+class Road:
+    """The commands of a cell."""
+
+    cell: Cell
+    folder: Path
+    data: Data
+
+    def write_config(self) -> None:
+        column = COLUMNS[self.cell.column]
+        write_units(self.folder / "units.txt")
+        if column.prepare:
+            column.prepare(self.folder)
+
+        keys = joined(BASE, self.data.keys, column.keys)
+        self.keys = keys
+        (self.folder / "base.yaml").write_text(yaml.safe_dump(keys))
+        if column.starts_from:
+            keys = {name: keys[name] for name in FINE_TUNED if name in keys}
+            keys["dataset_conf"] = {"batch_conf": keys["dataset_conf"]["batch_conf"]}
+        (self.folder / "train.yaml").write_text(yaml.safe_dump(keys))
+
+    @property
+    def trust(self) -> list[str]:
+        """The option of commands that load a model with code of the user."""
+        has_code = ":" in self.keys.get("model", "") or "operators" in self.keys["dataset_conf"]
+        return ["--trust_code"] if has_code else []
+
+    def train(self, run: str, *, event: str | None = None, stop: str = "none") -> Run:
+        """Run train.py with the event of the cell."""
+        column = COLUMNS[self.cell.column]
+        starts = column.starts_from and run != "base"
+        launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={column.ranks}"]
+        done = preloaded.run(
+            [
+                *(launch if column.ranks > 1 else []),
+                ROOT / "tests/support/ends/disturbed_train.py",
+                *(event or self.cell.event, stop),
+                *("--config", "train.yaml" if run != "base" else "base.yaml"),
+                *("--train_data", self.data.train, "--cv_data", self.data.cv),
+                *("--data_type", self.data.data_type, "--model_dir", run, "--device", "cpu"),
+                *(["--from", "base"] if starts else []),
+                *column.options,
+            ],
+            cwd=self.folder,
+        )
+        if stop == "none":
+            assert "Traceback" not in done.stderr, done.stderr
+        return Run(done.returncode, done.stderr)
+
+    def stop_and_resume(self) -> None:
+        """Stop the run `exp` in the middle of its second epoch, and resume it."""
+        steps = self.record("quiet", 0)["step"]
+        middle = steps + max(1, steps // 2)
+        signal = ("SIGTERM", "SIGKILL")[zlib.crc32(str(self.cell).encode()) % 2]
+        stopped = self.train("exp", stop=f"{signal}:{middle}")
+        assert not (self.folder / "exp/final.pt").exists(), stopped.said
+
+        # TensorBoard sorts files by the second of their start.
+        time.sleep(1 - time.time() % 1)
+        resumed = self.train("exp")
+        assert resumed.status == 0, resumed.said
+        assert "resuming after step" in resumed.said
+
+    def record(self, run: str, epoch: int) -> dict[str, Any]:
+        return yaml.safe_load((self.folder / run / f"epoch_{epoch}.yaml").read_text())
+
+    def weights(self, run: str, name: str) -> dict[str, torch.Tensor]:
+        return torch.load(self.folder / run / f"{name}.pt", weights_only=True)
+
+    def check_run(self, run: str) -> None:
+        """Check that a run has every file, finite results, and each planned utterance."""
+        missing = [name for name in PROMISED if not (self.folder / run / name).exists()]
+        assert missing == []
+
+        ledger = read_lines(self.folder / run / "bad_samples.jsonl")
+        for epoch in range(EPOCHS):
+            for name, weight in self.weights(run, f"epoch_{epoch}").items():
+                assert torch.isfinite(weight).all(), f"{run}: epoch {epoch}: {name}"
+
+            record = self.record(run, epoch)
+            losses = record["loss_dict"]
+            assert all(torch.isfinite(torch.tensor(loss)) for loss in losses.values()), losses
+            samples = record["samples"]
+            assert samples["all"] == self.data.utterances
+            left_out = sum(samples["filtered"].values()) + sum(samples["bad"].values())
+            assert samples["read"] + left_out == samples["all"]
+            named = [line for line in ledger if line["pass"] == epoch]
+            assert len(named) >= sum(samples["bad"].values())
+
+        assert series(self.folder / run / "tensorboard")["cv/loss"]
+
+    def check_same_bits(self) -> None:
+        """Check that the resumed run has the weights and the points of the quiet one."""
+        for name in (*(f"epoch_{epoch}" for epoch in range(EPOCHS)), "final"):
+            quiet, resumed = (self.weights(run, name) for run in ("quiet", "exp"))
+            assert quiet.keys() == resumed.keys()
+            unlike = [key for key in quiet if not torch.equal(quiet[key], resumed[key])]
+            assert unlike == [], name
+
+        quiet_points, points = (
+            series(self.folder / run / "tensorboard") for run in ("quiet", "exp")
+        )
+        assert points == quiet_points
+
+    def average(self) -> None:
+        run = self.folder / "exp"
+        options = ("--src_path", run, "--num", EPOCHS, "--val_best")
+        call(average_model, "--dst_model", run / "avg.pt", *options)
+        averaged = torch.load(run / "avg.pt", weights_only=True)
+        assert all(torch.isfinite(weight).all() for weight in averaged.values())
+
+    def model_options(self) -> tuple[object, ...]:
+        run = self.folder / "exp"
+        return "--config", run / "train.yaml", "--checkpoint", run / "avg.pt", *self.trust
+
+    def recognise(self) -> None:
+        """Recognise with every mode of the model, and score each."""
+        config = load_config(self.folder / "exp/train.yaml", trust_code=bool(self.trust))
+        modes = possible_modes(build_model(config))
+        results = self.folder / "exp/test"
+        data = ("--test_data", self.data.cv, "--data_type", self.data.data_type)
+        options = ("--modes", *modes, "--result_dir", results, "--beam_size", 3, "--device", "cpu")
+        call(recognize, *self.model_options(), *data, *options)
+        reference = self.folder / "text"
+        keys = [line.split()[0] for line in (results / modes[0] / "text").read_text().splitlines()]
+        assert len(keys) == CV
+        reference.write_text("".join(f"{key} ab\n" for key in keys))
+        for mode in modes:
+            scored = call(compute_wer, "--char=1", "--v=0", reference, results / mode / "text")
+            assert "Overall -> " in scored
+
+    def export(self) -> None:
+        """Export for WeNet's runtime, unless the family or the encoder says why it cannot be."""
+        config = load_config(self.folder / "exp/train.yaml", trust_code=bool(self.trust))
+        try:
+            check_exportable(build_model(config))
+        except ValueError:
+            return
+
+        check = ("--check_data", self.data.cv, "--data_type", self.data.data_type)
+        output = ("--output_file", self.folder / "exp/final.zip", "--num_check", 2)
+        call(export_jit, *self.model_options(), *check, *output)
+        assert (self.folder / "exp/final.zip").stat().st_size > 0
+
+    def transcribe(self) -> None:
+        """Transcribe a recording; a model of stored features does so with features of its config."""
+        recogniser = wenet_uio.load_model(
+            self.folder / "exp", device="cpu", trust_code=bool(self.trust)
+        )
+        recording = next((self.folder / "data").rglob("cv*.wav"))
+        assert isinstance(recogniser.transcribe(recording).text, str)
+
+
+def call(tool: ModuleType, *options: object) -> str:
+    """Run a command in this process -> its output."""
+    given, printed = sys.argv, io.StringIO()
+    sys.argv = [tool.__name__, *map(str, options)]
+    try:
+        with redirect_stdout(printed), redirect_stderr(printed):
+            tool.main()
+    finally:
+        sys.argv = given
+
+    assert "Traceback" not in printed.getvalue()
+    return printed.getvalue()

@@ -1,0 +1,37 @@
+"""The utterances of all cells: short tones in two sets, whose text is their pitch."""
+
+from __future__ import annotations
+
+import wave
+from pathlib import Path
+
+import numpy as np
+
+from wenet_uio.dataset.formats.data_list import RawLine
+
+RATE = 16000
+TRAIN, CV = 20, 10
+UNITS = ("<blank>", "<unk>", "a", "b", "c", "<sos/eos>")
+
+
+def speak(folder: Path, name: str, count: int) -> list[RawLine]:
+    """Write tones of 0.35 to 0.5 s to `folder`, and return the lines of their raw list."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = []
+    for number in range(count):
+        pitch = number % 3
+        seconds = np.arange(int((0.35 + 0.02 * (number % 7)) * RATE)) / RATE
+        samples = 8000 * np.sin(2 * np.pi * (300 + 400 * pitch) * seconds)
+        path = folder / f"{name}{number:02d}.wav"
+        with wave.open(str(path), "wb") as file:
+            file.setnchannels(1)
+            file.setsampwidth(2)
+            file.setframerate(RATE)
+            file.writeframes(samples.astype("<i2").tobytes())
+        lines.append(RawLine(path.stem, str(path), "abc"[pitch] * 2))
+
+    return lines
+
+
+def write_units(path: Path) -> None:
+    path.write_text("".join(f"{unit} {number}\n" for number, unit in enumerate(UNITS)))
