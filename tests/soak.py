@@ -43,6 +43,7 @@ from tests.support.storage.servers import FaultyServer, serving
 from tests.support.train.training_corpus import CONFIG, write_corpus
 from wenet_uio.dataset.formats.data_list import parse_raw_line
 from wenet_uio.dataset.types import Example
+from wenet_uio.prepare.shard_naming import ShardNaming
 from wenet_uio.prepare.sharding import ShardOptions
 
 ROOT = Path(__file__).parents[1]
@@ -398,7 +399,12 @@ def packed(store: Path, folder: Path, utterances: int) -> None:
     """Pack the corpus of `folder` into shards of the store."""
     for name, source, most in (("shards", "train.list", utterances), ("cv", "cv.list", 5)):
         lines = [parse_raw_line(line) for line in (folder / source).read_text().splitlines()]
-        pack(lines[:most], store, str(folder / "packed.list"), ShardOptions(name, per_shard=4))
+        pack(
+            lines[:most],
+            store,
+            str(folder / "packed.list"),
+            ShardOptions(ShardNaming.of_prefix(name), per_shard=4),
+        )
 
 
 def soak(folder: Path, minutes: float, seed: int, every: float, kinds: Sequence[str]) -> int:

@@ -1,16 +1,16 @@
-"""Examples of NeMo's documents on 1, 2 and 4 ranks: shares, filters and order, counted by hand."""
+"""Examples of NeMo's documents on 1, 2 and 3 ranks: shares, filters and order, counted by hand."""
 
 import json
 import math
 from collections import Counter
-from itertools import chain, pairwise
+from itertools import pairwise
 
 import numpy as np
 import pytest
 import soundfile
 
+from tests.support.data.ranks import steps_of_ranks
 from wenet_uio.config import parse_config
-from wenet_uio.dataset import LoaderOptions, build_loader
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.labels import Tokenizer
 
@@ -20,7 +20,7 @@ CHARACTERS = Tokenizer(
     CharSplitter(),
     {unit: number for number, unit in enumerate(["<blank>", "<unk>", *"xyz▁", "<sos/eos>"])},
 )
-RANKS = pytest.mark.parametrize("ranks", [1, 2, 4])
+RANKS = pytest.mark.parametrize("ranks", [1, 2, 3])
 
 
 @pytest.fixture(scope="module")
@@ -51,20 +51,7 @@ def steps_of(train_ds, ranks, epochs=1, *, characters=False):
     keys = {"fbank_conf": {"num_mel_bins": 10}}
     config = parse_config({"train_ds": train_ds, "dataset_conf": keys}, "train.yaml")
     tokenizer = CHARACTERS if characters else None
-    of_ranks = []
-    for rank in range(ranks):
-        options = LoaderOptions(rank=rank, world_size=ranks, empty_batches=True)
-        loader = build_loader(config.data, "raw", config, tokenizer, training=True, options=options)
-        steps, batches = [], []
-        for batch in (batch for _ in range(epochs) for batch in loader):
-            if len(batch):
-                batches.append([key.rpartition("/")[2] for key in batch.keys])
-            if batch.closes_step:
-                steps.append(batches)
-                batches = []
-        of_ranks.append(steps)
-    assert len({len(steps) for steps in of_ranks}) == 1
-    return [list(chain(*step)) for step in zip(*of_ranks, strict=True)]
+    return steps_of_ranks(config, config.data, "raw", ranks, epochs, tokenizer)
 
 
 def source(key):
@@ -134,12 +121,14 @@ def test_round_robin_takes_the_loaders_in_turns_and_zip_takes_all_in_a_step(fold
         for name in ("a", "b")
     }
     turns = steps_of({"multi_config": True, "sampler_fusion": "round_robin", **loaders}, ranks)
+    # 20 batches of each loader; what has no batch for every rank comes last
+    whole = 20 // ranks
     sources = [{source(key) for batch in step for key in batch} for step in turns]
-    assert all(len(found) == 1 for found in sources)
-    assert all(one != other for one, other in pairwise(sources))
+    assert all(len(found) == 1 for found in sources[: 2 * whole])
+    assert all(one != other for one, other in pairwise(sources[: 2 * whole]))
 
     together = steps_of({"multi_config": True, "sampler_fusion": "zip", **loaders}, ranks)
-    assert all(counts([step]) == {"a": 2 * ranks, "b": 2 * ranks} for step in together)
+    assert all(counts([step]) == {"a": 2 * ranks, "b": 2 * ranks} for step in together[:whole])
     assert counts(together) == {"a": 40, "b": 40}
 
 

@@ -5,6 +5,7 @@ import pytest
 from tests.support.data.packing import pack
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.prepare.shard_job import Storing
+from wenet_uio.prepare.shard_naming import ShardNaming
 from wenet_uio.prepare.sharding import DurationGroup, ShardOptions
 
 
@@ -56,7 +57,12 @@ def test_a_rerun_with_other_options_leaves_nothing_of_the_runs_before(make_utter
 def test_shards_of_another_prefix_and_of_folders_below_are_left_alone(make_utterances, tmp_path):
     lines = make_utterances(4)
     pack(lines, tmp_path / "s" / "below", str(tmp_path / "below"), ShardOptions(per_shard=1))
-    pack(lines, tmp_path / "s", str(tmp_path / "other"), ShardOptions("shards_b", per_shard=1))
+    pack(
+        lines,
+        tmp_path / "s",
+        str(tmp_path / "other"),
+        ShardOptions(ShardNaming.of_prefix("shards_b"), per_shard=1),
+    )
     before = contents(tmp_path / "s")
     pack(lines, tmp_path / "s", str(tmp_path / "list"), ShardOptions(per_shard=4))
     assert before.items() <= contents(tmp_path / "s").items()
@@ -150,7 +156,42 @@ def test_a_prefix_that_begins_another_prefix_does_not_own_its_shards(make_uttera
         lines,
         tmp_path / "s",
         str(tmp_path / "a"),
-        ShardOptions("shards_20260101120000", per_shard=1),
+        ShardOptions(ShardNaming.of_prefix("shards_20260101120000"), per_shard=1),
     )
-    pack(lines, tmp_path / "s", str(tmp_path / "b"), ShardOptions("shards"))
+    pack(lines, tmp_path / "s", str(tmp_path / "b"), ShardOptions(ShardNaming.of_prefix("shards")))
     assert open_list(str(tmp_path / "a"), "shard").num_samples == 2
+
+
+@pytest.mark.parametrize(
+    ("fmt", "names"),
+    [
+        ("data-%05d.tar", ["data-00000.tar", "data-00001.tar"]),
+        ("%02d.tar", ["00.tar", "01.tar"]),
+        ("shards_%d.tar", ["shards_0.tar", "shards_1.tar"]),
+    ],
+)
+def test_shards_have_the_names_of_a_format_and_leave_those_of_others_alone(
+    make_utterances, tmp_path, fmt, names
+):
+    lines, folder = make_utterances(4), tmp_path / "s"
+    pack(lines, folder, str(tmp_path / "other"), ShardOptions(per_shard=1))
+    before = contents(folder)
+    for per_shard in (1, 2):
+        options = ShardOptions(ShardNaming.of_format(fmt), per_shard=per_shard)
+        pack(lines, folder, str(tmp_path / "list"), options)
+    assert before.items() <= contents(folder).items()
+    assert sorted({path.name for path in folder.glob("*.tar")} - before.keys()) == names
+    assert open_list(str(tmp_path / "list"), "shard").num_samples == 4
+
+
+@pytest.mark.parametrize("fmt", ["data.tar", "data-%05d", "d/%05d.tar", "%05d-%05d.tar", "%5d.tar"])
+def test_a_format_without_one_number_is_refused(fmt):
+    with pytest.raises(ValueError, match="a name with one number, such as data-%05d.tar, not"):
+        ShardNaming.of_format(fmt)
+
+
+def test_numbers_with_more_digits_than_the_format_are_those_of_the_list():
+    naming = ShardNaming.of_format("data-%02d.tar")
+    assert naming.whole(f"{naming.name_of(123)}.tar") == "data-123.tar"
+    assert naming.whole("data-007.tar") is None
+    assert naming.whole("data-07_1.tar.idx") == "data-07_1.tar"

@@ -8,6 +8,7 @@ from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.tar_members import END_BYTES
 from wenet_uio.executor import Executor
 from wenet_uio.prepare.shard_job import Storing
+from wenet_uio.prepare.shard_naming import ShardNaming
 from wenet_uio.prepare.sharding import (
     DurationGroup,
     ShardOptions,
@@ -89,7 +90,7 @@ def test_groups_are_half_open_ranges_that_do_not_overlap():
 
 def test_no_header_is_read_without_groups_and_without_a_bound_in_bytes():
     lines = [RawLine(f"k{number}", "/nowhere.wav", "a") for number in range(5)]
-    plan = plan_shards(lines, ShardOptions("p", per_shard=2), Executor())
+    plan = plan_shards(lines, ShardOptions(ShardNaming.of_prefix("p"), per_shard=2), Executor())
     assert plan.shards == [
         ("p_000000000", lines[:2]),
         ("p_000000001", lines[2:4]),

@@ -75,11 +75,11 @@ def make_shard_list(
     """Pack utterances into tars in `shards_dir`; write the list, its index and its manifest.
 
     A shard that exists and was made from the same files with the same options is kept. Shards of
-    earlier runs with this prefix for this list are removed. So a killed run can be repeated: the
+    earlier runs with this naming for this list are removed. So a killed run can be repeated: the
     result has the same bytes as an undisturbed run.
 
     Args:
-        overwrite: replace and remove shards with this prefix that belong to another list.
+        overwrite: replace and remove shards with this naming that belong to another list.
 
     Returns:
         the utterances that could not be packed.
@@ -93,12 +93,12 @@ def make_shard_list(
     with only_run_in(folder):
         plan = plan_shards(utterances, options, executor)
         names = [name for name, _ in plan.shards]
-        clear_temporaries(folder, options.prefix, names)
+        clear_temporaries(folder, options.naming, names)
         jobs = [
             ShardJob(str(folder), name, lines, options.storing, options.max_bytes)
             for name, lines in plan.shards
         ]
-        take_over(folder, options.prefix, data_list, jobs, overwrite=overwrite)
+        take_over(folder, options.naming, data_list, jobs, overwrite=overwrite)
 
         receipts = _pack_all(jobs, executor)
         shards = [shard for receipt in receipts for shard in receipt.shards]
@@ -109,7 +109,7 @@ def make_shard_list(
         if not shards:
             raise ValueError(f"{data_list}: not one utterance could be packed; {_why(bad, plan)}")
 
-        remove_stale(folder, options.prefix, names, {shard["path"] for shard in shards})
+        remove_stale(folder, options.naming, names, {shard["path"] for shard in shards})
         listed = [{**shard, "path": str(folder / shard["path"])} for shard in shards]
         with written_aside(data_list, "w") as file:
             file.writelines(f"{shard['path']}\n" for shard in listed)

@@ -1,26 +1,19 @@
 """Hold the folder of a shard list: its lock, its owner, and removal of files of earlier runs.
 
-The shards of one prefix in a folder belong to one list. `.packed/PREFIX.list` has the path of this
+The shards of one naming in a folder belong to one list. `.packed/PREFIX.list` has the path of this
 list.
 """
 
 from __future__ import annotations
 
-import glob
 import os
-import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from wenet_uio.files import locked, written_aside
 from wenet_uio.prepare.shard_job import RECEIPTS, ShardJob, receipt_of_earlier_run
-
-NUMBER = "[0-9]" * 9
-"""Glob of the number in a shard's name."""
-FILE = re.compile(r"_\d{9}(?:_[1-9]\d*)?(?P<whole>\.tar|\.json)(?:\..*idx)?")
-"""Name of a shard, an index or a receipt after the prefix; `whole` ends the name of the shard or
-receipt."""
+from wenet_uio.prepare.shard_naming import ShardNaming
 
 
 @contextmanager
@@ -35,19 +28,19 @@ def only_run_in(folder: Path) -> Iterator[None]:
         yield
 
 
-def clear_temporaries(folder: Path, prefix: str, names: Collection[str]) -> None:
+def clear_temporaries(folder: Path, naming: ShardNaming, names: Collection[str]) -> None:
     """Make the folders of the shards `names`, and remove temporary files that a killed run left."""
     for name in names:
         (folder / RECEIPTS / name).parent.mkdir(exist_ok=True)
     for subfolder in _places(folder):
-        for temporary in subfolder.glob(f".{glob.escape(prefix)}_{NUMBER}*.tmp"):
+        for temporary in subfolder.glob(f".{naming.pattern}*.tmp"):
             temporary.unlink()
 
 
 def take_over(
-    folder: Path, prefix: str, data_list: str, jobs: Sequence[ShardJob], *, overwrite: bool
+    folder: Path, naming: ShardNaming, data_list: str, jobs: Sequence[ShardJob], *, overwrite: bool
 ) -> None:
-    """Note that the shards of a prefix belong to `data_list` from now on.
+    """Note that the shards of a naming belong to `data_list` from now on.
 
     Args:
         jobs: the shards that this run makes.
@@ -57,13 +50,13 @@ def take_over(
         ValueError: the run would replace or remove shards of another list; the message names this
             list.
     """
-    note = folder / RECEIPTS / f"{prefix}.list"
+    note = folder / RECEIPTS / naming.note
     list_path = os.path.relpath(os.path.realpath(data_list), os.path.realpath(folder))
     owner = note.read_text(encoding="utf-8").rstrip("\n") if note.is_file() else None
     if owner == list_path:
         return
 
-    lost = [] if overwrite else _lost(folder, prefix, jobs)
+    lost = [] if overwrite else _lost(folder, naming, jobs)
     # Earlier versions left no note. A list that names the shards is then their owner.
     if lost and not (owner is None and _names_any(data_list, lost)):
         owner_shown = "another list, or were made by another tool"
@@ -79,41 +72,42 @@ def take_over(
         file.write(f"{list_path}\n")
 
 
-def _lost(folder: Path, prefix: str, jobs: Sequence[ShardJob]) -> list[Path]:
-    """Return the existing tars of a prefix that no job reuses."""
+def _lost(folder: Path, naming: ShardNaming, jobs: Sequence[ShardJob]) -> list[Path]:
+    """Return the existing tars of a naming that no job reuses."""
     receipts = filter(None, map(receipt_of_earlier_run, jobs))
     reused_tars = {folder / shard["path"] for receipt in receipts for shard in receipt.shards}
     existing_tars = (
-        path for path, whole in _files_of(folder, prefix) if path == whole and path.suffix == ".tar"
+        path for path, whole in _files_of(folder, naming) if path == whole and path.suffix == ".tar"
     )
     return [tar for tar in existing_tars if tar not in reused_tars]
 
 
-def remove_stale(folder: Path, prefix: str, names: Collection[str], tars: Collection[str]) -> None:
-    """Remove shards, indexes and receipts of this prefix that this run did not make.
+def remove_stale(
+    folder: Path, naming: ShardNaming, names: Collection[str], tars: Collection[str]
+) -> None:
+    """Remove shards, indexes and receipts of this naming that this run did not make.
 
     Args:
         names: the shards of this run, as paths in the folder without .tar; each has a receipt.
         tars: the tars of this run, as paths in the folder.
     """
     kept = {folder / RECEIPTS / f"{name}.json" for name in names} | {folder / tar for tar in tars}
-    for path, whole in _files_of(folder, prefix):
+    for path, whole in _files_of(folder, naming):
         if whole not in kept:
             path.unlink()
 
 
-def _files_of(folder: Path, prefix: str) -> list[tuple[Path, Path]]:
-    """Return shards, indexes and receipts of a prefix, each with the file that it belongs to.
+def _files_of(folder: Path, naming: ShardNaming) -> list[tuple[Path, Path]]:
+    """Return shards, indexes and receipts of a naming, each with the file that it belongs to.
 
     An index belongs to its tar, a shard or receipt to itself.
     """
     files = []
-    prefix_length = len(Path(prefix).name)
     for subfolder in _places(folder):
-        for path in sorted(subfolder.glob(f"{glob.escape(prefix)}_{NUMBER}*")):
-            match = FILE.fullmatch(path.name, prefix_length)
-            if match:
-                files.append((path, path.with_name(path.name[: match.end("whole")])))
+        for path in sorted(subfolder.glob(f"{naming.pattern}*")):
+            whole = naming.whole(path.name)
+            if whole:
+                files.append((path, path.with_name(whole)))
 
     return files
 

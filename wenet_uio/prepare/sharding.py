@@ -25,6 +25,7 @@ from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.tar_members import END_BYTES
 from wenet_uio.executor import Executor, chunks
 from wenet_uio.prepare.shard_job import Failure, Storing, encode_sample, is_copied
+from wenet_uio.prepare.shard_naming import ShardNaming
 from wenet_uio.prepare.shard_writer import bytes_of_member
 
 UTTERANCES_PER_JOB = 256
@@ -79,13 +80,12 @@ class MeasuredLine(NamedTuple):
 class ShardOptions:
     """How utterances are divided into shards and stored."""
 
-    prefix: str = "shards"
-    """Shards are named `prefix_000000000.tar` and so on."""
+    naming: ShardNaming = field(default_factory=ShardNaming)
     per_shard: int | None = UTTERANCES_PER_RUN
     """Utterances in a shard at most; None is no bound."""
     max_bytes: int | None = None
     """Bytes of a tar at most, unless a single utterance is larger. Audio that a codec makes larger
-    than expected goes into `prefix_000000000_1.tar`."""
+    than expected goes into a further tar, `shards_000000000_1.tar`."""
     groups: Sequence[DurationGroup] = ()
     """Each group of durations has a folder of its own; an utterance in no group is left out and
     listed."""
@@ -259,7 +259,7 @@ def _shards(
     for folder, numbers in folders.items():
         runs = _runs(numbers, sizes, options.per_shard, options.max_bytes)
         for shard, run in enumerate(runs):
-            name = f"{folder}{options.prefix}_{shard:09d}"
+            name = folder + options.naming.name_of(shard)
             shards.append((name, [utterances[number] for number in run]))
 
     return shards

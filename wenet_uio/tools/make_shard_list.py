@@ -17,6 +17,7 @@ from wenet_uio.executor import add_executor_options, executor_of
 from wenet_uio.prepare.kaldi_tables import add_table_options, utterances_of
 from wenet_uio.prepare.list_making import make_shard_list, tell_outcome
 from wenet_uio.prepare.shard_job import Storing
+from wenet_uio.prepare.shard_naming import ShardNaming
 from wenet_uio.prepare.sharding import PER_SECOND, ShardOptions, parse_group, parse_size
 
 
@@ -30,6 +31,11 @@ def parse_options() -> argparse.Namespace:
         "--prefix",
         default="shards",
         help="shards are named PREFIX_000000000.tar and so on",
+    )
+    parser.add_argument(
+        "--fmt",
+        metavar="NAME",
+        help="names of the shards instead of --prefix, as in CAT: data-%%05d.tar",
     )
     parser.add_argument(
         "--num_utts_per_shard",
@@ -107,8 +113,9 @@ def main() -> int:
     max_bytes = parse_size(args.max_bytes_per_shard) if args.max_bytes_per_shard else None
     per_shard = args.num_utts_per_shard or (None if max_bytes else UTTERANCES_PER_RUN)
     executor = executor_of(args)
+    naming = ShardNaming.of_format(args.fmt) if args.fmt else ShardNaming.of_prefix(args.prefix)
     options = ShardOptions(
-        prefix=args.prefix,
+        naming=naming,
         per_shard=per_shard,
         max_bytes=max_bytes,
         groups=[parse_group(text, args.filter_unit) for text in args.filter_group],
