@@ -121,6 +121,12 @@ def golden2() -> Path:
 
 
 @pytest.fixture(scope="session")
+def seeds() -> Path:
+    """Folder of the documents that users come from."""
+    return _folder("WENET_UIO_SEEDS")
+
+
+@pytest.fixture(scope="session")
 def nemo_examples() -> Path:
     """Folder of the examples in NeMo's documentation of data sets, one file each; index.tsv says
     what each is for.

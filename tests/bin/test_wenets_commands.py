@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from wenet_uio.bin import align, average_model, export_onnx, recognize, train
 from wenet_uio.train.run_config import read_config
@@ -45,6 +46,7 @@ def test_train_takes_the_options_of(
     year: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     argue(monkeypatch, TRAINING[year])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     args = train.parse_arguments()
     if year == "2023":
         Path("bpe.model").touch()

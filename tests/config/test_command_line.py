@@ -130,7 +130,16 @@ def test_a_model_with_lora_is_used_without_it_by_one_option(tmp_path):
 )
 def test_the_gpu_is_that_of_its_number(arguments, visible, device):
     environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    assert device_of(parser().parse_args(arguments), environment) == device
+    args = parser().parse_args(arguments)
+    assert device_of(args, has_gpu=True, environment=environment) == device
+
+
+def test_the_gpu_of_wenets_run_sh_is_the_cpu_on_a_machine_without_one_and_is_said(capsys):
+    args = parser().parse_args(["--gpu", "0"])
+    assert device_of(args, has_gpu=False) == "cpu"
+    assert capsys.readouterr().err == "--gpu 0: no GPU is found; the CPU is used\n"
+    named = parser().parse_args(["--device", "cuda:0"])
+    assert device_of(named, has_gpu=False) == "cuda:0"
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def parse_arguments() -> argparse.Namespace:
         dict.fromkeys(("--blank_thres", "--thres"), "a token has the frames of CTC's best path"),
     )
     args = parser.parse_args()
-    args.device = device_of(args)
+    args.device = device_of(args, has_gpu=torch.cuda.is_available())
 
     if args.result_dir is None:
         if args.result_file is None:

@@ -27,6 +27,8 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+
 from wenet_uio.cli import command_parser, run
 from wenet_uio.config import Config
 from wenet_uio.config.command_line import (
@@ -112,7 +114,7 @@ def parse_arguments() -> argparse.Namespace:
     change_nothing(parser, RECOGNIZE_OPTIONS)
     args = parser.parse_args()
     args.modes = list(dict.fromkeys(args.modes))
-    args.device = device_of(args)
+    args.device = device_of(args, has_gpu=torch.cuda.is_available())
 
     if args.result_file and len(args.modes) > 1:
         parser.error(

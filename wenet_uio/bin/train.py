@@ -16,6 +16,8 @@ import logging
 from contextlib import nullcontext
 from pathlib import Path
 
+import torch
+
 from wenet_uio.allocator import keep_freed_memory
 from wenet_uio.cli import command_parser, run
 from wenet_uio.config import Config, load_config
@@ -149,7 +151,7 @@ def parse_arguments() -> argparse.Namespace:
         "--ddp.world_size", type=_one_process, default=argparse.SUPPRESS, help=argparse.SUPPRESS
     )
     args = parser.parse_args()
-    args.device = device_of(args)
+    args.device = device_of(args, has_gpu=torch.cuda.is_available())
     if args.start is not None:
         args.start = named_model(args.start, args.revision)
     elif args.revision is not None:
@@ -168,7 +170,7 @@ def _add_machine_options(parser: argparse.ArgumentParser) -> None:
         "--ddp.dist_backend",
         dest="dist_backend",
         choices=("nccl", "gloo"),
-        help="library of the exchanges (default: nccl on GPUs, gloo on CPUs)",
+        help="library of the exchanges (default: nccl on GPUs; on CPUs it is always gloo)",
     )
     parser.add_argument(
         "--timeout",

@@ -13,6 +13,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from wenet_uio.messages import note
+
 FILES = {
     "symbol_table": ("tokenizer_conf.symbol_table_path", ()),
     "bpe_model": ("tokenizer_conf.bpe_path", ("tokenizer=bpe",)),
@@ -154,15 +156,21 @@ def add_gpu_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def device_of(args: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> str:
+def device_of(
+    args: argparse.Namespace, *, has_gpu: bool, environment: Mapping[str, str] = os.environ
+) -> str:
     """Return the device that --gpu or --device names: auto, cpu, cuda, or cuda:N.
 
     CUDA counts the GPUs that CUDA_VISIBLE_DEVICES lists. WeNet's commands replace this variable by
-    the number of --gpu, so a number in the list means the GPU with this number.
+    the number of --gpu, so a number in the list means the GPU with this number. As there, --gpu is
+    the CPU on a machine without a GPU; a note says so.
     """
     if args.gpu is None:
         return args.device
     if args.gpu < 0:
+        return "cpu"
+    if not has_gpu:
+        note(f"--gpu {args.gpu}: no GPU is found; the CPU is used")
         return "cpu"
 
     visible = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")

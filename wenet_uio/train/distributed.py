@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib
+import logging
 import os
 import signal
 import sys
@@ -21,6 +22,8 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage] # no __all__
 
 from wenet_uio.failures import AGAIN, StartAgainError
+
+log = logging.getLogger(__name__)
 
 MOST_WORKERS = 8
 """Most data workers of a rank with `--num_workers auto`; more would mostly be idle."""
@@ -88,6 +91,9 @@ class World:
         # alive until exit.
         importlib.import_module("torch._dynamo")
         backend = backend or ("nccl" if self.device.type == "cuda" else "gloo")
+        if backend == "nccl" and self.device.type == "cpu":  # as in the recipes of WeNet
+            log.info("dist_backend nccl is for GPUs; ranks on the CPU exchange by gloo")
+            backend = "gloo"
         if backend == "nccl":  # hosts exchange numbers that an accelerator need not know
             backend = "cpu:gloo,cuda:nccl"
 
