@@ -9,10 +9,11 @@ from/                 the trained model that the run starts from, if it was conv
 epoch_N.pt, .yaml     weights after epoch N (from 0), and its losses
 running_N.pt          running average of the weights at the end of epoch N, with `model_avg`
 state_S.pt            everything that a run needs to resume after optimizer step S; the two newest are kept
-final.pt              link to the weights of the last epoch; written when the run is complete
+final.pt              link to the weights of the last epoch with a finite validation; written when the run is complete
 environment.yaml      for each start of the run: versions, hardware, commit, lengths of the utterances
 bad_samples.jsonl     every bad sample with the reason
 frames/               frames of a frozen encoder, with `store_frames`
+nonfinite.jsonl       utterances of steps without a finite gradient, and of validations without a finite loss
 too_large.jsonl       batches that did not fit in memory, and the step from which such batches are split
 tensorboard/          curves and pictures
 trackers.json         runs of other trackers, and what they have; wandb/, mlflow.db and mlflow/ hold such runs
@@ -41,6 +42,7 @@ LOCK = "running.lock"
 BOARD = "tensorboard"
 LEDGER = "bad_samples.jsonl"
 TOO_LARGE = "too_large.jsonl"
+NONFINITE = "nonfinite.jsonl"
 FRAMES = "frames"
 
 

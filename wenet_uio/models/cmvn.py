@@ -5,6 +5,7 @@ model.
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import torch
@@ -68,6 +69,12 @@ def load_cmvn(path: str | Path, is_json: bool, dim: int) -> GlobalCMVN:
         raise ValueError(
             f"cmvn_file {path}: statistics of {len(sums)} bins, but the features have {dim}; "
             "compute the statistics with this config"
+        )
+
+    if not (sums.isfinite().all() and squares.isfinite().all() and math.isfinite(count)):
+        raise ValueError(
+            f"cmvn_file {path}: sums that are infinite or no numbers (NaN); compute the statistics "
+            "again, without the utterances that made them so"
         )
 
     mean = sums / count

@@ -121,7 +121,8 @@ def read_weights(path: str | Path) -> dict[str, torch.Tensor]:
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: the file is not a state dict, is damaged, or has values that are no numbers.
+        ValueError: the file is not a state dict, is damaged, or has values that are infinite or no
+            numbers.
     """
     try:
         weights = load_checked(path)
@@ -142,7 +143,7 @@ def read_weights(path: str | Path) -> dict[str, torch.Tensor]:
             f"{path}: expected a plain state dict, found {_description(weights)}; {ADVICE}"
         )
 
-    _refuse_nan(weights, path)
+    refuse_nonfinite(weights, path)
     log.debug("%s: %d weights read", path, len(weights))
     return weights
 
@@ -182,18 +183,23 @@ def _description(content: Any) -> str:
     return f"a dict with a state dict under {nested[0]!r}" if nested else "dict"
 
 
-def _refuse_nan(weights: Mapping[str, torch.Tensor], path: str | Path) -> None:
-    """Raise a ValueError if a weight has a value that is no number."""
+class SpoiltError(ValueError):
+    """Numbers in a file are infinite or NaN."""
+
+
+def refuse_nonfinite(
+    weights: Mapping[str, torch.Tensor], path: str | Path, advice: str = "take an earlier epoch"
+) -> None:
+    """Raise a SpoiltError if a weight has a value that is infinite or no number."""
     spoilt = [
         name
         for name, value in weights.items()
-        if value.is_floating_point() and bool(value.isnan().any())
+        if value.is_floating_point() and not bool(value.isfinite().all())
     ]
     if spoilt:
-        raise ValueError(
-            f"{path}: values of {spoilt[0]} are no numbers (NaN), and so are those of "
-            f"{len(spoilt) - 1} more of {len(weights)} weights: the training had diverged; take an "
-            "earlier epoch"
+        raise SpoiltError(
+            f"{path}: values of {spoilt[0]} are no numbers (NaN) or infinite, and so are those of "
+            f"{len(spoilt) - 1} more of {len(weights)} tensors: the training had diverged; {advice}"
         )
 
 
@@ -284,7 +290,12 @@ def _tables(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return the tables of positions that are computed; WeNet's checkpoints have them since March
     2024.
     """
-    return {name: value for name, value in model.named_buffers() if name.endswith(".pe")}
+    return {name: value for name, value in model.named_buffers() if is_table(name)}
+
+
+def is_table(name: str) -> bool:
+    """Tell whether a buffer is a table of positions."""
+    return name.endswith(".pe")
 
 
 def fill(model: torch.nn.Module, weights: Mapping[str, torch.Tensor], source: str) -> None:

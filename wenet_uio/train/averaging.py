@@ -51,13 +51,13 @@ def choose_epochs(
 ) -> list[Epoch]:
     """Choose `num` epochs of a run: those with the lowest validation loss, or the newest.
 
-    Of a run that started from a trained model, epochs that are worse than this model are left out.
+    Epochs whose validation loss is infinite or not a number are left out. Of a run that started from
+    a trained model, epochs that are worse than this model are left out.
     If all are, the result is the weights of the start alone, with the number BEFORE.
 
     Args:
         num: at most this many; the result is shorter if the run has fewer epochs.
-        val_best: choose by validation loss; epochs whose loss is infinite or not a number are left
-            out.
+        val_best: choose by validation loss.
         min_epoch: first epoch that may be chosen.
         max_epoch: last epoch that may be chosen; None: no limit.
 
@@ -71,6 +71,7 @@ def choose_epochs(
     epochs = [Epoch(number, path) for number, path in numbered(Path(folder), "epoch_*.pt")]
     last = math.inf if max_epoch is None else max_epoch
     allowed = [epoch for epoch in epochs if min_epoch <= epoch.number <= last]
+    allowed = _not_spoilt(allowed, Path(folder))
     baseline = Baseline.of(Path(folder))
     if baseline and allowed:
         allowed = _not_worse(allowed, baseline, Path(folder))
@@ -203,9 +204,45 @@ def _losses_of(weights: Path) -> dict[str, float]:
     return losses
 
 
+def _not_spoilt(epochs: Sequence[Epoch], folder: Path) -> list[Epoch]:
+    """Leave out the epochs whose validation loss is not finite, with a warning.
+
+    Raises:
+        ValueError: all are left out.
+    """
+    spoilt = [epoch for epoch in epochs if _has_spoilt_validation(epoch.weights)]
+    if spoilt and len(spoilt) == len(epochs):
+        raise ValueError(
+            f"{folder}: the validation loss of no epoch is finite, {len(epochs)} in all; the log of "
+            "the training says why"
+        )
+    if spoilt:
+        names = ", ".join(epoch.weights.name for epoch in spoilt)
+        log.warning("%s: left out, the validation loss is not finite: %s", folder, names)
+
+    return [epoch for epoch in epochs if epoch not in spoilt]
+
+
+def _has_spoilt_validation(weights: Path) -> bool:
+    """Tell whether the yaml beside the weights has a validation loss that is not finite."""
+    path = weights.with_suffix(".yaml")
+    loss = _recorded_loss(path) if path.exists() else None
+    return isinstance(loss, float) and not math.isfinite(loss)
+
+
+def _recorded_loss(path: Path) -> Any:
+    """Read the validation loss from the yaml of an epoch; None if it has none.
+
+    Older runs of WeNet have it as `cv_loss`, newer ones as `loss_dict: {loss}`.
+    """
+    record = read_yaml(path)
+    record = record if isinstance(record, dict) else {}
+    losses = record.get("loss_dict")
+    return losses.get("loss") if isinstance(losses, dict) else record.get("cv_loss")
+
+
 def _by_loss(epochs: Sequence[Epoch]) -> list[Epoch]:
-    """Return the epochs with a finite validation loss, best first; those without a yaml are left
-    out.
+    """Return the epochs by their validation loss, best first; those without a yaml are left out.
 
     Of equal losses the newest is first.
     """
@@ -216,22 +253,18 @@ def _by_loss(epochs: Sequence[Epoch]) -> list[Epoch]:
         log.warning("%s: left out, its validation loss is not written yet", names)
 
     losses = {epoch: _validation_loss(epoch.weights) for epoch in epochs if epoch not in unfinished}
-    finite = [epoch for epoch, loss in losses.items() if math.isfinite(loss)]
-    finite.sort(key=lambda epoch: (losses[epoch], -epoch.number))
-    return [replace(epoch, loss=losses[epoch]) for epoch in finite]
+    ordered = sorted(losses, key=lambda epoch: (losses[epoch], -epoch.number))
+    return [replace(epoch, loss=losses[epoch]) for epoch in ordered]
 
 
 def _validation_loss(weights: Path) -> float:
     """Read the validation loss from the yaml beside the weights.
 
-    Older runs of WeNet have it as `cv_loss`, newer ones as `loss_dict: {loss}`.
+    Raises:
+        ValueError: the yaml has none.
     """
     path = weights.with_suffix(".yaml")
-    record = read_yaml(path)
-    record = record if isinstance(record, dict) else {}
-    losses = record.get("loss_dict")
-    loss: Any = losses.get("loss") if isinstance(losses, dict) else record.get("cv_loss")
-
+    loss = _recorded_loss(path)
     try:
         return float(loss)
     except (TypeError, ValueError):
@@ -369,17 +402,19 @@ def _record(folder: Path, epoch: int) -> dict[str, Any]:
 
 
 def newest_running(folder: str | Path, min_epoch: int = 0, max_epoch: int | None = None) -> int:
-    """Return the newest epoch that has a running average.
+    """Return the newest epoch that has a running average and a finite validation loss.
 
     Raises:
         ValueError: no epoch within the limits has one.
     """
+    folder = Path(folder)
     last = math.inf if max_epoch is None else max_epoch
-    epochs = [
-        epoch
-        for epoch, _ in numbered(Path(folder), f"{RUNNING}_*.pt")
-        if min_epoch <= epoch <= last
+    averaged = [
+        Epoch(number, folder / f"epoch_{number}.pt")
+        for number, _ in numbered(folder, f"{RUNNING}_*.pt")
+        if min_epoch <= number <= last
     ]
+    epochs = [epoch.number for epoch in _not_spoilt(averaged, folder)]
     if not epochs:
         raise ValueError(
             f"{folder}: no {RUNNING}_N.pt; train with model_avg, with an interval of fewer steps "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,4 +68,6 @@ class Baseline:
 
     def is_better(self, losses: Mapping[str, float]) -> bool:
         """Tell whether the model before fine-tuning is better than one with these losses."""
+        if not math.isfinite(self.loss):
+            return False  # nothing is known of it
         return not compared_loss(losses, self.compared) <= self.loss  # NaN is worse, too

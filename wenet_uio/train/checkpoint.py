@@ -10,7 +10,7 @@ import platform
 import re
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TextIO
@@ -22,7 +22,7 @@ from wenet_uio.config import Config, save_config
 from wenet_uio.config.named_files import changed_files, copy_files, with_names_of
 from wenet_uio.config.yaml_file import read_yaml
 from wenet_uio.files import remove_left_over, temporary_of, written_aside
-from wenet_uio.models.weights import first_sentence, load_checked
+from wenet_uio.models.weights import SpoiltError, first_sentence, load_checked, refuse_nonfinite
 from wenet_uio.run_files import (
     ENVIRONMENT,
     FINAL_WEIGHTS,
@@ -268,14 +268,18 @@ class RunFolder:
         Raises:
             OSError: the system does not let a state be read. The state may be whole, so no older
                 one is taken.
-            ValueError: there are states, but all are damaged.
+            ValueError: there are states, but all are damaged, or numbers in them are infinite or
+                NaN.
         """
-        states = self._states()
+        states, spoilt = self._states(), None
         for path in states:
             try:
-                state = load_checked(path)
+                state = _load_state(path)
             except OSError:
                 raise
+            except SpoiltError as error:
+                log.warning("%s; it is skipped", error)
+                spoilt = spoilt or error
             except Exception as error:
                 # torch raises RuntimeError, UnpicklingError, EOFError and others for an incomplete
                 # file.
@@ -284,6 +288,8 @@ class RunFolder:
                 self._newest = path.name
                 return state
 
+        if spoilt is not None:
+            raise spoilt
         if states:
             raise ValueError(
                 f"{self.path}: no state_*.pt can be read; delete them and epoch_* to start a new "
@@ -295,29 +301,51 @@ class RunFolder:
     def keep(self, last: int | None, best: int) -> None:
         """Delete the weights of all but the `last` newest epochs and the `best` epochs by loss.
 
-        With `last` None all weights are kept. The target of final.pt is kept as well.
+        With `last` None all weights are kept. The target of final.pt is kept as well, and the newest
+        epoch with a finite loss, which may become its target. Epochs without are never best.
         """
         if last is None:
             return
 
         losses = self._epochs()
         newest = sorted(losses, reverse=True)[:last]
-        # NaN is neither below nor above a loss: isnan comes first, so that NaN is last.
-        by_loss = sorted(losses, key=lambda epoch: (math.isnan(losses[epoch]), losses[epoch]))
+        finite = [epoch for epoch, loss in losses.items() if math.isfinite(loss)]
+        by_loss = sorted(finite, key=lambda epoch: losses[epoch])
         final = (self.path / FINAL_WEIGHTS).resolve().name
 
-        for epoch in set(losses) - set(newest) - set(by_loss[:best]):
+        for epoch in set(losses) - {*newest, *by_loss[:best], max(finite, default=-1)}:
             if final != f"epoch_{epoch}.pt":
                 (self.path / f"epoch_{epoch}.yaml").unlink()
                 for name in ("epoch", RUNNING):
                     (self.path / f"{name}_{epoch}.pt").unlink(missing_ok=True)
 
     def finish(self, epoch: int) -> None:
-        """Link final.pt to the weights of `epoch`."""
+        """Link final.pt to the weights of `epoch`, or of the newest one before it that has a finite
+        validation loss.
+
+        Raises:
+            ValueError: there is none.
+        """
+        losses = self._epochs()
+        finite = [number for number, loss in losses.items() if math.isfinite(loss)]
+        newest = max((number for number in finite if number <= epoch), default=None)
+        if newest is None:
+            raise ValueError(
+                f"{self.path}: no final.pt, because no epoch has a finite validation loss: lower "
+                "optim_conf.lr, or check the validation set; the log says more"
+            )
+        if newest != epoch:
+            log.warning(
+                "%s: the validation of epoch %d is not finite, so final.pt is epoch %d",
+                self.path,
+                epoch,
+                newest,
+            )
+
         # A link cannot be changed, but a rename replaces it without a moment in which it is absent.
         new_link = temporary_of(self.path / FINAL_WEIGHTS)
         new_link.unlink(missing_ok=True)
-        new_link.symlink_to(f"epoch_{epoch}.pt")
+        new_link.symlink_to(f"epoch_{newest}.pt")
         new_link.replace(self.path / FINAL_WEIGHTS)
 
     def _states(self) -> list[Path]:
@@ -342,6 +370,31 @@ def files_in(folder: Path) -> list[Path]:
         return list(folder.iterdir())
     except FileNotFoundError:
         return []
+
+
+def _load_state(path: Path) -> dict[str, Any]:
+    """Load a state.
+
+    Raises:
+        SpoiltError: numbers in it are infinite or NaN.
+        Exception: as `load_checked`.
+    """
+    state = load_checked(path)
+    refuse_nonfinite(
+        dict(_tensors(state)),
+        path,
+        "start a run in another folder with --checkpoint and an earlier epoch",
+    )
+    return state
+
+
+def _tensors(content: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors in nested dictionaries, with names such as `optimizer/ctc.bias/exp_avg`."""
+    if isinstance(content, torch.Tensor):
+        yield name, content
+    elif isinstance(content, Mapping):
+        for key, value in content.items():
+            yield from _tensors(value, f"{name}/{key}" if name else str(key))
 
 
 def numbered(folder: Path, pattern: str) -> list[tuple[int, Path]]:

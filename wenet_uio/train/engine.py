@@ -6,7 +6,8 @@
 
 The device decides what depends on its results, such as clipping. The host reads them once in a
 step: after it has launched the next one, or before the update with fp16 and with ScaledAdam, where
-it decides whether weights change.
+it decides whether weights change. A step without a finite gradient leaves weights, optimizer and
+statistics as they were.
 
 The loss of a step is the mean over all its utterances, on all ranks and in all micro-batches. With
 length_normalized_loss, the attention loss is the mean over all tokens of the step.
@@ -17,9 +18,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
+from torch import nn
 from torch.amp.grad_scaler import GradScaler
 
 from wenet_uio.config import Config
@@ -28,7 +31,6 @@ from wenet_uio.failures import StartAgainError
 from wenet_uio.models.clock import set_clocks
 from wenet_uio.models.trainable_model import TrainableModel
 from wenet_uio.models.weights import fill
-from wenet_uio.train.batch_norms import Statistics
 from wenet_uio.train.compiled import compile_layers, compiles, warm_up
 from wenet_uio.train.distributed import World
 from wenet_uio.train.few_shapes import allows_few_shapes
@@ -42,10 +44,12 @@ from wenet_uio.train.optimizer import (
     load_optimizer_state,
     on_rank_0,
     optimizer_state,
+    part_of_rank,
 )
 from wenet_uio.train.outcome import LaunchedStep, Reading, StepOutcome
 from wenet_uio.train.schedules import build_schedule
 from wenet_uio.train.seeding import seed_everything
+from wenet_uio.train.statistics import Statistics
 from wenet_uio.train.stored_frames import StoredFrames
 from wenet_uio.train.update import ReadingOf, clip_and_apply
 
@@ -194,21 +198,54 @@ class Engine:
         """Compute the gradients and change the weights; `totals` are the counts of all ranks.
 
         Returns:
-            `totals`, the sums of the losses over the ranks, and the norm of the gradient. None if a
-            rank ran out of memory: the weights are unchanged, `size_limit` knows the size, and the
-            step must be repeated.
+            `totals`, the sums of the losses over the ranks, two numbers that are not 0 if weights or
+            statistics of a rank are not finite, and the norm of the gradient. None if a rank ran
+            out of memory: the weights are unchanged, `size_limit` knows the size, and the step must
+            be repeated.
         """
         of_all = {name: totals[name].clamp(min=1) for name in ("utterances", "tokens")}
+        weights_spoilt = self._weights_spoilt()
         losses, too_large = self._gradients(micro_batches, number, of_all)
         if self._any_rank_out_of_memory(too_large):
             return None
 
-        sums = [torch.stack([*totals.values()]), self.world.sum(losses)]
+        spoilt = torch.stack([weights_spoilt, self._any(self.statistics.spoilt())])
+        sums = [torch.stack([*totals.values()]), self.world.sum(torch.cat([losses, spoilt]))]
 
         def reading_of(norm: torch.Tensor) -> Reading:
+            self.statistics.restore_if(~norm.isfinite())
             return Reading(torch.cat([*sums, norm.to(losses).reshape(1)]))
 
         return self._update(number, reading_of)
+
+    def _weights_spoilt(self) -> torch.Tensor:
+        """Return 1 () if trained weights that this rank holds are infinite or NaN, else 0."""
+        weights = [
+            part_of_rank(weight) for weight in self.model.parameters() if weight.requires_grad
+        ]
+        # The sum of the squares of a weight is finite only if all of its values are.
+        return self._any([~nn.utils.get_total_norm(weights).isfinite()])
+
+    def _any(self, conditions: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return 1 () if one of the conditions () is true, else 0, as float64 on the device."""
+        if not conditions:
+            return torch.zeros((), dtype=torch.float64, device=self.world.device)
+        return torch.stack([*conditions]).any().to(torch.float64)
+
+    def spoilt_weights(self) -> list[str]:
+        """Return names of the trained weights that are infinite or NaN on a rank.
+
+        The host waits for the device. All ranks must call this together.
+        """
+        if not float(self.world.sum(self._weights_spoilt())):
+            return []
+
+        names = [
+            name
+            for name, weight in self.model.named_parameters()
+            if weight.requires_grad and not part_of_rank(weight).isfinite().all()
+        ]
+        return sorted(set(chain.from_iterable(self.world.gather(names))))
 
     def _any_rank_out_of_memory(self, too_large: TooLarge | None) -> bool:
         """Tell whether any rank ran out of memory; `too_large` is the failure of this rank, or None.

@@ -84,7 +84,13 @@ class Totals:
             self.sums[name] = self.sums.get(name, 0.0) + value
 
     def losses(self) -> dict[str, float]:
-        """Return losses as means over utterances, and the accuracy as a mean over tokens."""
+        """Return losses as means over utterances, and the accuracy as a mean over tokens.
+
+        Empty without utterances, as of steps that were all skipped.
+        """
+        if not self.sums.get("utterances"):
+            return {}
+
         with_audio = self.sums["utterances"] - self.sums.get("texts", 0.0)
         counts = {
             "th_accuracy": self.sums["tokens"],
@@ -97,8 +103,14 @@ class Totals:
         }
 
     def throughput(self, ranks: int) -> dict[str, float]:
-        """Return audio seconds per second of all ranks, and shares of data waiting and padding."""
-        elapsed = max(self.sums.get("elapsed", 0.0), 1e-9)
+        """Return audio seconds per second of all ranks, and shares of data waiting and padding.
+
+        Empty if nothing was computed.
+        """
+        if "elapsed" not in self.sums:
+            return {}
+
+        elapsed = max(self.sums["elapsed"], 1e-9)
         padded_frames = max(self.sums.get("padded_frames", 0.0), 1)
         return {
             "audio_seconds_per_second": self.sums.get("seconds", 0.0) * ranks / elapsed,

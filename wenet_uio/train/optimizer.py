@@ -153,6 +153,11 @@ def whole(value: torch.Tensor) -> torch.Tensor:
     return cast("DTensor", value).full_tensor() if _is_shared(value) else value
 
 
+def part_of_rank(value: torch.Tensor) -> torch.Tensor:
+    """Return the part that this rank holds: all of it, if ranks do not share the tensor."""
+    return cast("DTensor", value).to_local() if _is_shared(value) else value
+
+
 def _dealt(value: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Copy `value` to the device of `weight`, shared over the ranks as the weight is.
 

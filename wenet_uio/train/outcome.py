@@ -5,6 +5,7 @@ The numbers are on the device. The host may read them when it has launched the n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -48,7 +49,11 @@ class StepOutcome:
     """Learning rate of each group of weights; the last group has all weights without a rate of
     their own."""
     applied: bool
-    """False if the gradient was not finite; the weights are then unchanged."""
+    """False if the gradient was not finite; weights and statistics are then unchanged."""
+    spoilt_weights: bool
+    """True if weights were not finite before the step."""
+    spoilt_statistics: bool
+    """True if the step was applied, and statistics of a rank are not finite since."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,8 @@ class LaunchedStep:
 
     number: int
     reading: Reading
-    """The sums, and the norm of the gradient."""
+    """The sums, two numbers that are not 0 if weights and statistics are spoilt, and the norm of the
+    gradient."""
     names: Sequence[str]
     """Names of the sums."""
     lrs: list[float]
@@ -66,8 +72,15 @@ class LaunchedStep:
 
     def outcome(self) -> StepOutcome:
         """Return the result. The host waits until the device has computed it."""
-        *sums, grad_norm = self.reading.values
+        *sums, weights, statistics, grad_norm = self.reading.values
         scaled = self.per_utterance(dict(zip(self.names, sums, strict=True)))
+        applied = math.isfinite(grad_norm)
         return StepOutcome(
-            self.number, scaled, grad_norm, self.lrs, applied=abs(grad_norm) < float("inf")
+            self.number,
+            scaled,
+            grad_norm,
+            self.lrs,
+            applied=applied,
+            spoilt_weights=weights > 0,
+            spoilt_statistics=applied and statistics > 0,
         )

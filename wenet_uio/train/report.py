@@ -293,15 +293,19 @@ class Reporter:
 
 def _validation(cv: Mapping[str, float]) -> str:
     """Format the means of the validation in one line."""
+    if not math.isfinite(cv["loss"]):
+        return "cv loss not finite"
     accuracy = f", cv accuracy {cv['th_accuracy']:.3f}" if "th_accuracy" in cv else ""
     return f"cv loss {cv['loss']:.4g}{accuracy}"
 
 
 def _brief(scalars: Mapping[str, float]) -> str:
     """Format the means of training in one line."""
-    loss = scalars.get("loss", math.nan)  # absent if every step was skipped
+    if "loss" not in scalars:
+        return f"no train loss (no step was applied), lr {scalars['lr']:.3g}"
+
     speed, wait = scalars["audio_seconds_per_second"], scalars["data_wait"]
     return (
-        f"train loss {loss:.4g}, lr {scalars['lr']:.3g}, {speed:.0f} audio s/s, "
+        f"train loss {scalars['loss']:.4g}, lr {scalars['lr']:.3g}, {speed:.0f} audio s/s, "
         f"data wait {wait:.0%}"
     )

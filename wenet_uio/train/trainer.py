@@ -13,20 +13,22 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from copy import deepcopy
 from functools import cached_property
-from typing import Any
+from itertools import chain
+from typing import Any, NoReturn
 
 from wenet_uio.config import Config
 from wenet_uio.dataset.ledger import reconciled
 from wenet_uio.dataset.types import Batch
-from wenet_uio.messages import warn_once
-from wenet_uio.run_files import FRAMES, INIT, TOO_LARGE
+from wenet_uio.messages import listed, warn_once
+from wenet_uio.run_files import FRAMES, INIT, NONFINITE, TOO_LARGE
 from wenet_uio.train.baseline import BEFORE, Baseline, compared_loss, compared_name
 from wenet_uio.train.checkpoint import RunFolder, changed_lists, changes_since
 from wenet_uio.train.engine import Engine
 from wenet_uio.train.environment import environment
-from wenet_uio.train.metrics import Totals
+from wenet_uio.train.metrics import OF_TRAINING, Totals
 from wenet_uio.train.micro_batches import Loader, steps, timed
 from wenet_uio.train.model_card import write_model_card
+from wenet_uio.train.nonfinite import NonfiniteFile
 from wenet_uio.train.observation import FirstUtterance, observe
 from wenet_uio.train.only_shows import only_shows
 from wenet_uio.train.outcome import LaunchedStep, StepOutcome
@@ -86,6 +88,9 @@ class Trainer:
         self.started_from = started_from
         self.progress = Progress()
         self.average = RunningAverage(config.model_avg) if config.model_avg else None
+        self.nonfinite = NonfiniteFile(folder.path / NONFINITE)
+        self.newest_applied: tuple[int, list[str]] = (0, [])
+        """Number and utterances, of this rank, of the newest step that changed the weights."""
         self.launched: deque[tuple[LaunchedStep, list[Batch]]] = deque()
         """Steps that are not accounted for, with their micro-batches."""
         self.most_unread = int(self.world.device.type != "cpu")
@@ -128,6 +133,7 @@ class Trainer:
             meanwhile: see RunFolder.save_state.
             needed: see there; only the states with which this process ends are.
         """
+        self._refuse_spoilt_weights()
         self.watchdog.beat(f"saving the state of step {self.progress.step}")
         # Rank 0 takes over the counts of all ranks, which then start again at 0.
         progress = self.progress
@@ -230,6 +236,7 @@ class Trainer:
 
         if self.world.rank == 0:
             self.folder.open(self.config, resumed=resumed)
+            self.nonfinite.begin(self.progress.step if resumed else -1)
             seconds = {"utterance_seconds": self.train.utterance_seconds()}
             start = environment(self.world, self.progress.step + 1)
             source = self.started_from or {}
@@ -254,14 +261,16 @@ class Trainer:
 
     def _validate_start(self, compared: Mapping[str, float]) -> None:
         """Validate the weights that the run starts from, and keep their loss."""
-        sums = validate(self.engine, self.cv, self._asked_in_validation)
+        nonfinite: list[str] = []
+        sums = validate(self.engine, self.cv, self._asked_in_validation, nonfinite=nonfinite)
         if sums is None:  # a SIGTERM: the first step saves the state and ends the run
             return
 
         validation = Totals(sums)
-        losses = validation.losses()
-        self.progress.start_loss = compared_loss(losses, compared)
-        self.reporter.before(self._means(validation))
+        losses = self._finite_losses(validation, nonfinite)
+        if math.isfinite(losses["loss"]):
+            self.progress.start_loss = compared_loss(losses, compared)
+        self.reporter.before(self._means(validation) | losses)
         if self.world.rank == 0:
             measured = {"step": 0, "loss_dict": losses, "compared": dict(compared)}
             self.folder.save_measured(INIT, BEFORE, measured)
@@ -318,10 +327,8 @@ class Trainer:
             progress.trained = remaining_steps == 0
             progress.inside_pass = progress.trained and ends_inside_pass
 
-            # The results of the last steps are read later, so that no step waits for the device. A
-            # state and the end of an epoch need all of them.
             save = config.save_interval and progress.step % config.save_interval == 0
-            stop = self._read_results(may_wait=0 if save or progress.trained else self.most_unread)
+            stop = self._read_results(may_wait=self._most_unread_now(saves=bool(save)))
             self._average_weights()
             if stop or save:
                 self._read_results(may_wait=0)
@@ -366,12 +373,19 @@ class Trainer:
         """Add the result of a step to the sums, and report them every `log_interval` steps."""
         progress, number = self.progress, outcome.number
         self.reporter.step()
+        keys = [key for batch in micro_batches for key in batch.keys]
+        if outcome.spoilt_weights:
+            self._refuse_spoilt_weights()
+        if outcome.spoilt_statistics:
+            self._end_spoilt("statistics, such as those of batch norms", number, keys)
+
         if outcome.applied:
+            self.newest_applied = (number, keys)
             progress.nonfinite = 0
             progress.interval.add(outcome.sums)
             progress.total.add(outcome.sums)
         else:
-            self._skip(number, micro_batches)
+            self._skip(number, keys)
 
         if number % self.config.log_interval == 0:
             scalars = {
@@ -382,26 +396,71 @@ class Trainer:
             self.reporter.interval(number, scalars)
             progress.interval = Totals()
 
+    def _most_unread_now(self, *, saves: bool) -> int:
+        """Return how many of the launched steps may have unread results.
+
+        The results of the last steps are read later, so that no step waits for the device. A state,
+        the end of an epoch and the running average need all of them.
+        """
+        needs_all = saves or self.progress.trained or self._average_is_due()
+        return 0 if needs_all else self.most_unread
+
+    def _average_is_due(self) -> bool:
+        return self.average is not None and self.average.is_due(self.progress.step)
+
     def _average_weights(self) -> None:
-        """Update the running average, if it is on and the step is one of those that count."""
-        if self.average and self.average.is_due(self.progress.step):
+        """Update the running average, if it is on and the step is one of those that count.
+
+        A step that was skipped does not count.
+        """
+        if self.average and self._average_is_due() and not self.progress.nonfinite:
             weights = self.engine.weights()
             if self.world.rank == 0:
                 self.average.add(weights)
 
-    def _skip(self, number: int, micro_batches: list[Batch]) -> None:
-        """Count and log a step whose gradient is not finite; raise if there are too many."""
+    def _skip(self, number: int, keys: list[str]) -> None:
+        """Count and log a step whose gradient is not finite; raise if there are too many.
+
+        `keys` are the utterances of this rank.
+        """
         self.progress.nonfinite += 1
         self.progress.nonfinite_in_epoch += 1
-        keys = " ".join(key for batch in micro_batches for key in batch.keys[:3])
-        log.warning("step %d skipped: its gradient is not finite (utterances: %s …)", number, keys)
-
-        if self.progress.nonfinite > self.config.max_nonfinite_steps:
+        named = self._named("gradient", number, keys)
+        skipped, most = self.progress.nonfinite - 1, self.config.max_nonfinite_steps
+        if skipped >= most:
             raise ValueError(
-                f"step {number}: {self.progress.nonfinite} steps in a row without a finite "
-                f"gradient, max_nonfinite_steps is {self.config.max_nonfinite_steps}; lower "
-                "optim_conf.lr, or check the utterances named above"
+                f"step {number}: its gradient is not finite, after {skipped} steps in a row that "
+                f"were skipped (max_nonfinite_steps is {most}): lower optim_conf.lr, or check the "
+                f"data ({named})"
             )
+
+        if self.world.rank == 0:
+            scaled = "; fp16: its loss scale becomes lower" if self.config.dtype == "fp16" else ""
+            log.warning("step %d skipped: its gradient is not finite (%s)%s", number, named, scaled)
+
+    def _named(self, what: str, number: int, keys: list[str]) -> str:
+        """Write the utterances of all ranks to the file, and name some; `keys` are of this rank."""
+        all_keys = list(chain.from_iterable(self.world.gather(keys)))
+        if self.world.rank == 0:
+            self.nonfinite.add(what, number, all_keys)
+        return self.nonfinite.named(all_keys)
+
+    def _refuse_spoilt_weights(self) -> None:
+        """End the run if weights are infinite or NaN.
+
+        All ranks must call this together.
+        """
+        if names := self.engine.spoilt_weights():
+            self._end_spoilt(f"weights ({listed(names, 3)})", *self.newest_applied)
+
+    def _end_spoilt(self, what: str, number: int, keys: list[str]) -> NoReturn:
+        """End the run at step `number`, which made weights or statistics infinite or NaN."""
+        named = self._named(what, number, keys)
+        raise ValueError(
+            f"step {number}: {what} are infinite or NaN since this step. States and epochs in "
+            f"{self.folder.path} are of steps before: lower optim_conf.lr or grad_clip, or check "
+            f"the data, and start again ({named})"
+        )
 
     def _end_epoch(self) -> bool:
         """Validate, report and save.
@@ -411,37 +470,42 @@ class Trainer:
         """
         progress = self.progress
         cv = FirstUtterance(self.cv)
-        sums = validate(self.engine, cv, self._asked_in_validation, progress.step + 1)
+        self._refuse_spoilt_weights()
+        nonfinite: list[str] = []
+        sums = validate(
+            self.engine, cv, self._asked_in_validation, progress.step + 1, nonfinite=nonfinite
+        )
         if sums is None:
             self.save()
             return False
 
         validation = Totals(sums)
+        losses = self._finite_losses(validation, nonfinite)
         lrs = self.engine.lrs(progress.step)
         train = {**self._means(progress.total), "lr": lrs[-1]}
         samples, costs = self.world.add_up(
             progress.samples + self.train.left_out(progress.epoch), progress.costs
         )
         account = reconciled(samples)
-        loss = validation.losses()["loss"]
+        cv_means = self._means(validation) | losses
         weights = self.engine.weights()
         if self.world.rank == 0:
             measured = {
                 "step": progress.step,
                 "lrs": lrs,
-                "loss_dict": validation.losses(),
+                "loss_dict": losses,
                 "train_loss_dict": progress.total.losses(),
                 "samples": account.to_dict(),
                 "nonfinite_steps": progress.nonfinite_in_epoch,
             }
             self.folder.save_epoch(progress.epoch, weights, measured, self.average)
 
-        self.reporter.end_epoch(progress.step, train, self._means(validation), account, costs)
-        self._warn_if_worse(validation.losses())
+        self.reporter.end_epoch(progress.step, train, cv_means, account, costs)
+        self._warn_if_worse(losses)
         if self.config.observe_interval and progress.epoch % self.config.observe_interval == 0:
             progress.to_observe = progress.epoch
 
-        progress.end_epoch(loss)
+        progress.end_epoch(losses["loss"])
         self.save(needed=bool(progress.end(self.config)))
         if self.world.rank == 0:
             self.folder.keep(self.config.keep_last, self.config.keep_best)
@@ -468,6 +532,34 @@ class Trainer:
         self.progress.to_observe = None
         if self.progress.end(self.config):  # no later state says that the pictures are written
             self.save()
+
+    def _finite_losses(self, validation: Totals, nonfinite: list[str]) -> dict[str, float]:
+        """Return the mean losses of a validation; NaN if most utterances have no finite loss.
+
+        `nonfinite` are the utterances of all ranks that have none, which the log names.
+        """
+        step, counted = self.progress.step, validation.sums["utterances"]
+        is_finite = counted > 0 and counted >= len(nonfinite)
+        if self.world.rank == 0 and nonfinite:
+            self.nonfinite.add("validation loss", step, nonfinite)
+            log.warning(
+                "validation after step %d left out %d of %d utterances, whose loss is not finite (%s)",
+                step,
+                len(nonfinite),
+                counted + len(nonfinite),
+                self.nonfinite.named(nonfinite),
+            )
+        if is_finite:
+            return validation.losses()
+
+        cause = "most utterances have no finite loss" if nonfinite else "no utterance was read"
+        log.warning(
+            "validation after step %d is not finite: %s; final.pt and averages leave this epoch out",
+            step,
+            cause,
+        )
+        names = [name for name in self.engine.names if name not in OF_TRAINING]
+        return dict.fromkeys(names, math.nan)
 
     def _asked_in_validation(self) -> bool:
         self.watchdog.beat(f"validation after step {self.progress.step}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 
 import torch
 
@@ -23,12 +24,18 @@ log = logging.getLogger(__name__)
 
 @torch.no_grad()
 def validate(
-    engine: Engine, batches: SizedBatches, asked_to_stop: Callable[[], bool], next_step: int = 1
+    engine: Engine,
+    batches: SizedBatches,
+    asked_to_stop: Callable[[], bool],
+    next_step: int = 1,
+    nonfinite: list[str] | None = None,
 ) -> dict[str, float] | None:
     """Run the model without dropout on the `batches` of every rank.
 
     Batches that do not fit in memory are split, here and from optimizer step `next_step` on; see
-    memory.py. The log has the utterances that are left out, by reason.
+    memory.py. The log has the utterances that are left out, by reason. Utterances whose loss is
+    infinite or NaN are left out of the sums, too, and the keys of those of all ranks are added to
+    `nonfinite`.
 
     Returns:
         Sums over all ranks, named as in StepOutcome.sums; None if `asked_to_stop` was true on a
@@ -43,9 +50,7 @@ def validate(
     engine.model.eval()
     began = time.perf_counter()
     sums = dict.fromkeys((*count(()), "wait"), 0.0)
-    names = [name for name in engine.names if name not in OF_TRAINING]
-    losses = torch.zeros(len(names), dtype=torch.float64, device=world.device)
-    too_large: list[TooLarge] = []
+    losses = _Losses(engine, next_step, asked_to_stop)
     left_out: Counter[str] = Counter()
     without_ctc: Counter[str] = Counter()
 
@@ -53,9 +58,12 @@ def validate(
         micro_batches = [
             part for batch in whole_batches for part in engine.size_limit.parts(batch, next_step)
         ]
-        most, stop = world.largest(engine.vector([len(micro_batches), asked_to_stop()])).tolist()
+        asked = engine.vector([len(micro_batches), asked_to_stop()])
+        most, stop, spoilt = world.largest(torch.cat([asked, losses.flag()])).tolist()
         if stop:
             return None
+        if spoilt:
+            losses.name_spoilt()
 
         sums["wait"] += wait
         for name, value in count(whole_batches).items():
@@ -65,40 +73,106 @@ def validate(
         if engine.in_step:  # ranks with fewer micro-batches run empty ones
             micro_batches += [emptied(micro_batches[0])] * (int(most) - len(micro_batches))
 
-        for batch in micro_batches:
-            if len(batch) or engine.in_step:
-                losses += _losses(engine, batch, names, next_step, too_large)
+        losses.add([batch for batch in micro_batches if len(batch) or engine.in_step])
         without_ctc[NO_CTC_LOSS] += without_ctc_loss(engine, whole_batches)
+
+    if float(world.largest(losses.flag())):
+        losses.name_spoilt()
+    sums |= losses.divisors(sums)
 
     _log_left_out(world, left_out, without_ctc)
     train_mode(engine.model)
-    engine.size_limit.too_large.update(*world.gather(too_large))
+    engine.size_limit.too_large.update(*world.gather(losses.too_large))
+    keys = world.gather([key for utterance in losses.spoilt for key in utterance.keys])
+    if nonfinite is not None:
+        nonfinite.extend(chain.from_iterable(keys))
+
     sums["elapsed"] = time.perf_counter() - began
-    values = world.sum(torch.cat([engine.vector(list(sums.values())), losses]))
+    values = world.sum(torch.cat([engine.vector(list(sums.values())), losses.sums]))
 
-    return engine.per_utterance(dict(zip((*sums, *names), values.tolist(), strict=True)))
+    return engine.per_utterance(dict(zip((*sums, *losses.names), values.tolist(), strict=True)))
 
 
-def _losses(
-    engine: Engine, batch: Batch, names: Sequence[str], next_step: int, too_large: list[TooLarge]
-) -> torch.Tensor:
-    """Return sums of the losses of a batch, splitting it until its parts fit in memory.
+class _Losses:
+    """Sums of the losses of this rank, without utterances whose loss is infinite or NaN.
 
-    The sizes that did not fit are added to `too_large`.
+    The device adds only finite losses. So the host need not wait after each batch. It reads the
+    `flag` of a batch later, and then computes a spoilt batch again, utterance by utterance.
     """
-    try:
-        losses = engine.objective(on_device(batch, engine.world.device))
-        return loss_sums(losses, batch, names, engine.of_tokens)
-    except (RuntimeError, MemoryError) as error:
-        failure = Failure.of(error)
 
-    # Outside of the handler, because the error holds the memory of the batch.
-    too_large.append(engine.note([batch], next_step, failure))
-    sums = [
-        _losses(engine, part, names, next_step, too_large)
-        for part in engine.size_limit.parts(batch, next_step)
-    ]
-    return torch.stack(sums).sum(dim=0)
+    def __init__(self, engine: Engine, next_step: int, beat: Callable[[], object]) -> None:
+        """Take the arguments of `validate`; `beat` is called before each single utterance."""
+        self.engine = engine
+        self.next_step = next_step
+        self.beat = beat
+        self.names = [name for name in engine.names if name not in OF_TRAINING]
+        self.sums = torch.zeros(len(self.names), dtype=torch.float64, device=engine.world.device)
+        self.too_large: list[TooLarge] = []
+        """Sizes that did not fit in memory."""
+        self.spoilt: list[Batch] = []
+        """Utterances whose loss is not finite, each as a batch."""
+        self._last: list[tuple[Batch, torch.Tensor]] = []
+        """The last batches, and whether their losses are finite."""
+
+    def add(self, batches: Sequence[Batch]) -> None:
+        """Add the losses of batches that are finite."""
+        self._last = []
+        for batch in batches:
+            losses, is_finite = self._compute(batch)
+            self.sums += torch.where(is_finite, losses, 0.0)
+            self._last.append((batch, is_finite))
+
+    def flag(self) -> torch.Tensor:
+        """Return 1 (1,) on the device if one of the last batches has no finite loss, else 0."""
+        if not self._last:
+            return self.sums.new_zeros(1)
+        return (~torch.stack([is_finite for _, is_finite in self._last]).all()).to(self.sums)[None]
+
+    def name_spoilt(self) -> None:
+        """Find the utterances that spoil the last batches, and add the losses of the others.
+
+        Ranks of an engine that is `in_step` must call this together.
+        """
+        utterances = [
+            batch.rows(slice(row, row + 1))
+            for batch, is_finite in self._last
+            if not is_finite
+            for row in range(len(batch))
+        ]
+        if self.engine.in_step:
+            most = int(self.engine.world.largest(torch.tensor([len(utterances)])))
+            utterances += [emptied(self._last[0][0])] * (most - len(utterances))
+
+        for utterance in utterances:
+            self.beat()
+            losses, is_finite = self._compute(utterance)
+            if is_finite:
+                self.sums += losses
+            else:
+                self.spoilt.append(utterance)
+
+    def divisors(self, counts: Mapping[str, float]) -> dict[str, float]:
+        """Return the counts by which sums are divided, without the spoilt utterances."""
+        spoilt = count(self.spoilt)
+        return {name: counts[name] - spoilt[name] for name in ("utterances", "texts", "tokens")}
+
+    def _compute(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return sums of the losses of a batch, and whether (bool ()) the total loss is finite."""
+        losses = self._split_until_it_fits(batch)
+        return losses, losses[self.names.index("loss")].isfinite()
+
+    def _split_until_it_fits(self, batch: Batch) -> torch.Tensor:
+        engine = self.engine
+        try:
+            losses = engine.objective(on_device(batch, engine.world.device))
+            return loss_sums(losses, batch, self.names, engine.of_tokens)
+        except (RuntimeError, MemoryError) as error:
+            failure = Failure.of(error)
+
+        # Outside of the handler, because the error holds the memory of the batch.
+        self.too_large.append(engine.note([batch], self.next_step, failure))
+        parts = engine.size_limit.parts(batch, self.next_step)
+        return torch.stack([self._split_until_it_fits(part) for part in parts]).sum(dim=0)
 
 
 def _left_out(batches: Sequence[Batch]) -> Counter[str]:
