@@ -40,6 +40,22 @@ def test_values_and_gradients_are_those_of_torch(kernel, stride, frames, bins, l
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+@pytest.mark.parametrize("stride", [2, 3, (1, 2)])
+@pytest.mark.parametrize("bins", [3, 4])
+def test_a_single_column_in_bf16_is_that_of_fp32(bins, stride, layout):
+    """In each of several calls: a fault of a kernel depended on what memory held before."""
+    ours, torchs = layers(3, stride)
+    x = torch.randn(2, NARROW, 45, bins).contiguous(memory_format=layout)
+    expected = torchs(x)
+    for training in (True, False):
+        ours.train(training)
+        for _ in range(4):
+            torch.full((100_000,), float("nan"))
+            with torch.autocast("cpu", torch.bfloat16):
+                torch.testing.assert_close(ours(x).float(), expected, rtol=0.05, atol=0.05)
+
+
 def test_gradients_of_the_weights_are_made_by_matrix_products_in_fp32_only(monkeypatch):
     calls = []
     monkeypatch.setattr(conv2d, "_weight_gradient", lambda *_: calls.append(1))

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn.functional import linear, pad
 
 from wenet_uio.models.clock import Clock, Clocked, Schedule
-from wenet_uio.models.conv2d import channels_last
+from wenet_uio.models.conv2d import Conv2d, channels_last
 from wenet_uio.models.embedding import NoPositionalEncoding
 from wenet_uio.models.encoders.zipformer.modules import (
     BiasNorm,
@@ -103,10 +103,10 @@ class ZipformerEmbed(Subsampling):
                 ScaleGradient(0.2),
                 self._limited(clock, 1.0),
                 SwooshR(),
-                nn.Conv2d(first, second, 3, 2),
+                Conv2d(first, second, 3, 2),
                 self._limited(clock, 4.0),
                 SwooshR(),
-                nn.Conv2d(second, third, 3, (1, 2)),
+                Conv2d(second, third, 3, (1, 2)),
                 self._limited(clock, 4.0),
                 SwooshR(),
             )
