@@ -232,6 +232,36 @@ def test_changed_data_within_an_epoch_is_refused_unless_allowed(corpus: Path) ->
     assert status == 0, said
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_audio_that_came_back_is_read_by_a_new_run_and_told_to_a_run_that_resumes(
+    corpus: Path, ranks: int
+) -> None:
+    (corpus / "train3.wav").rename(corpus / "away")
+    options = ["--override_config", "epoch_steps=2", "dataset_conf.max_bad_ratio=0.1"]
+    status, said = train(corpus, "exp", *options, "max_epoch=1", ranks=ranks)
+    assert status == 0, said
+    index = (corpus / "train.list.idx").stat()
+    (corpus / "away").rename(corpus / "train3.wav")
+
+    status, said = train(corpus, "exp", *options, "max_epoch=2", ranks=ranks)
+    assert status == 0, said
+    told = [line for line in said.splitlines() if "are there now, or have changed" in line]
+    (line,) = told
+    assert "train.list: 1 of 1 audio files" in line
+    assert line.endswith("this run goes on without them, and a new run reads them")
+    assert (corpus / "train.list.idx").stat() == index
+
+    status, said = train(corpus, "new", *options, "max_epoch=1", ranks=ranks)
+    assert status == 0, said
+    assert said.count("the list is indexed again") == 1
+    assert open_list(str(corpus / "train.list"), "raw").num_samples == 22
+
+    # The former run is inside an epoch of the former list.
+    status, said = train(corpus, "exp", *options, "max_epoch=3", ranks=ranks)
+    assert status == 1
+    assert "the data set train.list changed since the checkpoint" in said
+
+
 def test_texts_that_changed_and_a_validation_set_that_shrank_are_named_on_resume(
     corpus: Path,
 ) -> None:

@@ -337,7 +337,7 @@ def _decoder(source: Source) -> Iterator[Decoder]:
     except OSError as error:
         if error.errno in OUT_OF_RESOURCES:
             raise
-        raise AudioError(f"{_prefix(source)}{error.strerror or error}") from None
+        raise AudioError(f"{_prefix(source)}{error.strerror or error}") from error
 
 
 def _check_rate(rate: int) -> None:

@@ -36,6 +36,7 @@ from wenet_uio.config.command_line import (
     config_overrides,
     device_of,
 )
+from wenet_uio.dataset.corpus.unread_audio import looking_again
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import Skipped
@@ -105,9 +106,11 @@ def main() -> None:
     tokenizer = build_tokenizer(config)
     # Empty batches name what could not be read.
     options = LoaderOptions(rank=0, world_size=1, num_workers=args.num_workers, empty_batches=True)
-    loader = build_loader(
-        args.data_list, args.data_type, config, tokenizer, training=False, options=options
-    )
+    with looking_again():
+        loader = build_loader(
+            args.data_list, args.data_type, config, tokenizer, training=False, options=options
+        )
+
     model = build_trained(config, args.checkpoint)
     corpus = loader.corpus
     clock = FrameClock.of(model, config.dataset_conf)

@@ -41,6 +41,7 @@ from wenet_uio.config.command_line import (
     device_of,
 )
 from wenet_uio.config.without_effect import RECOGNIZE_OPTIONS
+from wenet_uio.dataset.corpus.unread_audio import looking_again
 from wenet_uio.dataset.dataset import build_loader, note_of_trimmed
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.options import LoaderOptions
@@ -139,7 +140,9 @@ def main() -> None:
 
     options = decode_options(args, token_times=args.token_times, nbest=args.nbest or 1)
     # A missing index is written here, before several processes need it.
-    test_set = open_test_set(args)
+    with looking_again():
+        test_set = open_test_set(args)
+
     corpus = test_set.loader.corpus
     if trimmed := note_of_trimmed(corpus, test_set.config.dataset_conf, training=False):
         print(f"warning: {trimmed}", file=sys.stderr)

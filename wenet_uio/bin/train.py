@@ -34,6 +34,7 @@ from wenet_uio.config.train import ENGINES
 from wenet_uio.config.without_effect import TRAIN_OPTIONS
 from wenet_uio.convert.start import Start, open_start
 from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.unread_audio import Look, looking_again
 from wenet_uio.dataset.dataset import build_loader, note_of_trimmed
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.dataset.loader import Loader
@@ -268,7 +269,9 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
         load_first_weights(args, model, config, start)
         prepare_new_run(model, config, tokenizer)
 
-    train, cv = build_loaders(args, config, tokenizer, world, model)
+    with looking_again(look_of(world, resumes=state is not None)):
+        train, cv = build_loaders(args, config, tokenizer, world, model)
+
     if start is not None:
         config = with_warm_up(config, start.config, len(train), resumes=state is not None)
         # Operators of the user may change the texts.
@@ -303,6 +306,17 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
         say_ignored(args)
 
     return trainer
+
+
+def look_of(world: World, *, resumes: bool) -> Look:
+    """Tell what this rank does about audio that came back since a list was indexed.
+
+    Rank 0 opens the data before the other ranks, see main(). The position of a run that resumes is
+    one in the index as it was.
+    """
+    if world.rank:
+        return "never"
+    return "tell" if resumes else "mend"
 
 
 def say_ignored(args: argparse.Namespace) -> None:

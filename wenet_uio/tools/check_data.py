@@ -21,6 +21,7 @@ import torch
 
 from wenet_uio.cli import add_json, command_parser, print_json, run
 from wenet_uio.config import Config, load_config
+from wenet_uio.dataset.corpus.unread_audio import looking_again
 from wenet_uio.dataset.ctc_path import CtcFrames
 from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.diagnose.check import Reading, check_corpus
@@ -133,7 +134,10 @@ def main() -> int:
     """
     options = parse_options()
     reading = reading_of(options)
-    with opened_for_check(options.data_list, options.data_type) as (corpus, not_indexed):
+    with (
+        looking_again(),
+        opened_for_check(options.data_list, options.data_type) as (corpus, not_indexed),
+    ):
         report = check_corpus(
             corpus, not_indexed, reading, audio=not options.no_audio, processes=options.nj
         )

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from wenet_uio.cli import add_json, command_parser, print_json, run
 from wenet_uio.config.mixture import load_mixture
+from wenet_uio.dataset.corpus.unread_audio import looking_again
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
 from wenet_uio.dataset.open import MIXTURE_SUFFIXES
 from wenet_uio.dataset.sources.lists import SourceList, lists_of_sources
@@ -48,7 +49,8 @@ def main() -> int:
 
     bad_count = 0
     for source in lists:
-        indexed = index_list(source, executor_of(args))
+        with looking_again():
+            indexed = index_list(source, executor_of(args))
         for key, reason in indexed.bad:
             print(f"bad: {key}: {reason}", file=sys.stderr)
 

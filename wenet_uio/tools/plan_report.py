@@ -20,6 +20,7 @@ from wenet_uio.cli import add_json, command_parser, print_json, run
 from wenet_uio.config import load_config
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.passes import Passes
+from wenet_uio.dataset.corpus.unread_audio import looking_again
 from wenet_uio.dataset.open import open_for
 from wenet_uio.diagnose.plan_page import PlanFiles
 from wenet_uio.diagnose.plan_plots import check_plot_path
@@ -82,7 +83,8 @@ def main() -> int:
     if data is None:
         parser.error("--data_list is needed: the config has no `data`")
 
-    corpus, measure = open_for(config, data, args.data_type, training=not args.evaluation)
+    with looking_again():
+        corpus, measure = open_for(config, data, args.data_type, training=not args.evaluation)
     files = PlanFiles(Passes(corpus).corpus_of(args.epoch), measure, args.world_size)
     report = report_plan(
         corpus,

@@ -229,7 +229,7 @@ def test_a_list_that_changes_while_it_is_indexed_is_indexed_again(make_lists, mo
     path = make_lists(12)["raw"]
     lines = Path(path).read_text().splitlines(keepends=True)
     Path(path).write_text("".join(lines[:5]))
-    columns = indexing.raw_columns
+    columns = indexing.raw_index
 
     def slow(*args):
         found = columns(*args)
@@ -237,6 +237,6 @@ def test_a_list_that_changes_while_it_is_indexed_is_indexed_again(make_lists, mo
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(indexing, "raw_columns", slow)
+        patch.setattr(indexing, "raw_index", slow)
         open_list(path, "raw")
     assert len(everything(open_list(path, "raw"))) == 12

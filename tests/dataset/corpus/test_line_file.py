@@ -149,7 +149,7 @@ def test_a_file_of_lines_that_is_replaced_after_its_entries_were_read_is_an_erro
     path = tmp_path / "x.jsonl"
     path.write_text("one\nthree\n")
 
-    def entries(_):
+    def entries(_bad, _unread):
         yield Entry("a", 0, TEXT_ONLY, 3, 0, 0, 0, 3)
         (tmp_path / "other").write_text("three\none\n")
         os.replace(tmp_path / "other", path)

@@ -66,7 +66,7 @@ def test_a_manifest_without_sampling_rate_has_the_digest_of_its_audio_at_any_rat
 def rate_of(path):
     """The nominal rate of a list."""
     data_list = DataList(LineFile(str(path)), "raw")
-    return nominal_rate_of(str(path), data_list.head[:RATE_LINES], DEFAULT_LAYOUT)
+    return nominal_rate_of(str(path), data_list.head[:RATE_LINES], DEFAULT_LAYOUT, {})
 
 
 @pytest.mark.parametrize(
@@ -120,5 +120,5 @@ def test_a_list_with_one_remote_file_is_remote(tmp_path, monkeypatch):
     for more, expected in (([], False), (['{"wav": "s3://b/c.wav", "txt": ""}'], True)):
         (tmp_path / "x.list").write_text("\n".join([*lines, *more]))
         data_list = DataList(LineFile(str(tmp_path / "x.list")), "raw")
-        _, _, is_remote = raw_index.raw_columns(data_list, 1000, THREADS, DEFAULT_LAYOUT)
-        assert is_remote == expected
+        made = raw_index.raw_index(data_list, 1000, THREADS, DEFAULT_LAYOUT)
+        assert made.is_remote == expected

@@ -289,9 +289,21 @@ class ListIndex:
         return cls.read(write_kept(places, lambda file: write_columns(file, columns, meta)))
 
     @classmethod
-    def read(cls, path: Path) -> ListIndex:
-        """Map an index. Raises ValueError if the file is no index, or is damaged."""
-        return cls(path, *read_columns(path))
+    def read(cls, path: Path, digest: str | None = None) -> ListIndex:
+        """Map an index.
+
+        Args:
+            digest: of the samples that the index must have; None: any.
+
+        Raises:
+            ValueError: the file is no index, is damaged, or has been made again with other samples.
+        """
+        index = cls(path, *read_columns(path))
+        if digest not in (None, index.summary.digest):
+            raise ValueError(
+                f"{path}: made again with other samples since it was opened; start again"
+            )
+        return index
 
     @property
     def summary(self) -> Summary:
@@ -314,7 +326,7 @@ class ListIndex:
         return self.meta.get("features", False)
 
     def __reduce__(self) -> tuple[Callable, tuple]:
-        return ListIndex.read, (self.path,)
+        return ListIndex.read, (self.path, self.summary.digest)
 
 
 def summary_of(table: Mapping[str, np.ndarray]) -> Summary:

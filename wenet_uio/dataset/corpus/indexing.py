@@ -35,10 +35,11 @@ from wenet_uio.dataset.corpus.index import (
 from wenet_uio.dataset.corpus.raw_index import (
     UTTERANCES_PER_RUN,
     Columns,
-    raw_columns,
+    raw_index,
 )
 from wenet_uio.dataset.corpus.remote_index import update_kept_index
 from wenet_uio.dataset.corpus.shard_index import Comparison, shard_index
+from wenet_uio.dataset.corpus.unread_audio import Unread, has_returned
 from wenet_uio.dataset.formats.data_list import DataType, ShardFiles, shards_of
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.list_file import DataList, FileState, LineFile, opened_list
@@ -95,15 +96,16 @@ def index_of_file(file: LineFile, data_type: DataType, layout: Layout) -> ListIn
         OSError: neither the folder of the list nor the cache can be written.
     """
     index = _current_index(file, data_type, layout)
-    if index is not None:
+    if index is not None and not has_returned(index.meta, file.path):
         return index
 
     log.debug("%s: no index of this content yet; it is made", file.path)
     with making(places_of(index_of(file.path, layout))):
         file.refresh()
-        return _current_index(file, data_type, layout) or index_lines_of(
-            file, data_type, layout=layout
-        )
+        made_meanwhile = _current_index(file, data_type, layout)
+        if made_meanwhile and not (index and index.meta == made_meanwhile.meta):
+            return made_meanwhile
+        return index_lines_of(file, data_type, layout=layout)
 
 
 def build_index(
@@ -134,11 +136,13 @@ def index_lines_of(
         executor: reads the headers of a raw list.
 
     Raises:
-        ListError: the list is empty or of the other type, or a file that it names is missing.
+        ListError: the list is empty or of the other type, or a shard that it names is missing.
+        OSError: the system does not give a local file, for another reason than that it is missing.
     """
     lines = DataList(file, data_type)
+    unread: Unread = {}
     if data_type == "raw":
-        columns, bad, is_remote = raw_columns(lines, per_run, executor, layout)
+        columns, bad, unread, is_remote = raw_index(lines, per_run, executor, layout)
     else:
         columns, bad, is_remote = _shard_columns(lines, layout)
 
@@ -153,6 +157,8 @@ def index_lines_of(
         "remote": is_remote,
         "features": bool((columns["sample_rate"] == FRAME_RATE).any()),
     }
+    if unread:
+        meta["unread"] = unread
     file.digest = state.digest
     return ListIndex.write(places_of(index_of(file.path, layout)), columns, meta)
 
@@ -257,12 +263,15 @@ def any_remote(shards: Iterable[str]) -> bool:
 
 
 def _current_index(file: LineFile, data_type: DataType, layout: Layout) -> ListIndex | None:
-    """Return the index of the current content of an open list, if there is any."""
-    for place in places_of(index_of(file.path, layout)):
-        columns = find_columns(place)
-        if columns is not None and _is_current(columns[1], file, data_type):
-            return ListIndex(place, *columns)
-    return None
+    """Return the index of the current content of an open list, if there is any; of several, the
+    first of those that lack least audio.
+    """
+    indexes = [
+        ListIndex(place, *columns)
+        for place in places_of(index_of(file.path, layout))
+        if (columns := find_columns(place)) and _is_current(columns[1], file, data_type)
+    ]
+    return min(indexes, key=lambda index: len(index.meta.get("unread", ())), default=None)
 
 
 def _is_current(meta: Mapping[str, Any], file: LineFile, data_type: DataType) -> bool:

@@ -29,6 +29,7 @@ from wenet_uio.dataset.corpus.index import (
     shard_table,
 )
 from wenet_uio.dataset.corpus.remote_audio import stored_info, stored_infos
+from wenet_uio.dataset.corpus.unread_audio import Unread, measured
 from wenet_uio.dataset.formats.data_list import RawLine, locate, parse_raw_line, reason_to_skip
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import Audio, distinct_keys
@@ -92,7 +93,7 @@ def entry_of(
                 f"duration: {duration} s are more than {MOST_SAMPLES} samples; split the audio"
             )
     else:
-        info = _info_of(locate(line.wav, data_list), info_in_store)
+        info = info_of(locate(line.wav, data_list), info_in_store)
         rate, count = info.sample_rate, info.samples_between(line.start, line.end)
 
     if count <= 0:
@@ -120,12 +121,17 @@ def _stated_rate(line: RawLine) -> int | None:
     return rate
 
 
-def nominal_rate_of(data_list: str, first_lines: Sequence[bytes], layout: Layout) -> int:
+def nominal_rate_of(
+    data_list: str, first_lines: Sequence[bytes], layout: Layout, unread: Unread
+) -> int:
     """Return Hz of the lines that state a duration and no sampling_rate: that of the first such
     line that tells a rate.
 
     A line tells a rate by its sampling_rate or by its audio. NOMINAL_RATE if none of `first_lines`
-    does.
+    does. Audio that cannot be read is noted in `unread`.
+
+    Raises:
+        OSError: the system does not give a local file.
     """
     for text in first_lines:
         try:
@@ -138,10 +144,14 @@ def nominal_rate_of(data_list: str, first_lines: Sequence[bytes], layout: Layout
             continue
 
         path = locate(line.wav, data_list)
-        try:
+
+        def info(path: str = path) -> AudioInfo:
             if objects.is_remote(path):
                 _check_answer(path)
-            return _info_of(path, stored_info).sample_rate
+            return info_of(path, stored_info)
+
+        try:
+            return measured(line.wav, data_list, info, unread).sample_rate
         except AudioError:  # the list may be indexed where its audio is not
             if not objects.is_plain(path):
                 break  # each attempt may wait for a store
@@ -157,10 +167,10 @@ def _check_answer(uri: str) -> None:
     except SettingError:
         raise
     except (OSError, ValueError) as error:
-        raise AudioError(str(error)) from None
+        raise AudioError(str(error)) from error
 
 
-def _info_of(path: str, info_in_store: Callable[[str], AudioInfo]) -> AudioInfo:
+def info_of(path: str, info_in_store: Callable[[str], AudioInfo]) -> AudioInfo:
     """Return the length and format of audio at a local path or in a store.
 
     Raises:
@@ -179,7 +189,7 @@ def _info_of(path: str, info_in_store: Callable[[str], AudioInfo]) -> AudioInfo:
     except SettingError:  # the index would remember every utterance as bad
         raise
     except (OSError, ValueError) as error:  # ValueError: no such transport, or not a URI
-        raise AudioError(str(error)) from None
+        raise AudioError(str(error)) from error
 
 
 def table_of_runs(rows: Rows, first: np.ndarray, ends: np.ndarray) -> Columns:
@@ -194,19 +204,33 @@ def table_of_runs(rows: Rows, first: np.ndarray, ends: np.ndarray) -> Columns:
     return {**rows.columns(), **shard_table(runs), "first_row": first}
 
 
-def raw_columns(
-    data_list: DataList, per_run: int, executor: Executor, layout: Layout
-) -> tuple[Columns, list[Problem], bool]:
-    """Return columns of the index of a raw list, (key, reason) of each line that cannot be used,
-    and whether any line names audio in a remote store.
+class RawIndex(NamedTuple):
+    """What the index of a raw list holds."""
+
+    columns: Columns
+    bad: list[Problem]
+    """(key, reason) of each line that cannot be used."""
+    unread: Unread
+    """The audio that could not be read."""
+    is_remote: bool
+    """Whether any line names audio in a remote store."""
+
+
+def raw_index(data_list: DataList, per_run: int, executor: Executor, layout: Layout) -> RawIndex:
+    """Return what the index of a raw list holds.
 
     Every `per_run` lines count as one shard; a run without a usable line is left out. Lines are
     read and columns are written as indexing goes on: memory holds neither the list nor the index.
 
     Threads ask stores for REQUESTS files at a time; each process or job of Ray for one.
+
+    Raises:
+        ListError: the list has changed since its first reading.
+        OSError: the system does not give a local audio file.
     """
     requests = ThreadPoolExecutor(REQUESTS)
-    jobs = _jobs(data_list, layout, requests if executor.kind == "threads" else None)
+    unread: Unread = {}
+    jobs = _jobs(data_list, layout, requests if executor.kind == "threads" else None, unread)
     answers = executor.map(_index_lines, jobs, "index", data_list.file.size, _bytes_of, unit="B")
     is_remote = False
 
@@ -214,6 +238,7 @@ def raw_columns(
         nonlocal is_remote
         for answer in answers:
             is_remote |= answer.has_remote_audio
+            unread.update(answer.unread)
             yield from answer.outcomes
 
     try:
@@ -226,7 +251,7 @@ def raw_columns(
 
     samples_of_runs = np.asarray([count for count in used if count], np.int64)
     ends = np.cumsum(samples_of_runs)
-    return table_of_runs(rows, ends - samples_of_runs, ends), bad, is_remote
+    return RawIndex(table_of_runs(rows, ends - samples_of_runs, ends), bad, unread, is_remote)
 
 
 def _gather(
@@ -294,10 +319,10 @@ def _with_distinct_keys(rows: Rows, data_list: DataList, layout: Layout) -> Rows
 
 
 def _jobs(
-    data_list: DataList, layout: Layout, requests: ThreadPoolExecutor | None
+    data_list: DataList, layout: Layout, requests: ThreadPoolExecutor | None, unread: Unread
 ) -> Iterator[_Job]:
     """Yield the lines of a list that are not blank, LINES_PER_JOB at a time."""
-    rate = nominal_rate_of(data_list.path, data_list.head[:RATE_LINES], layout)
+    rate = nominal_rate_of(data_list.path, data_list.head[:RATE_LINES], layout, unread)
     numbered = enumerate(data_list.lines(), 1)
     filled = (line for line in numbered if line[1][1].strip(BLANK))
     while lines := list(itertools.islice(filled, LINES_PER_JOB)):
@@ -326,6 +351,8 @@ class _Answer(NamedTuple):
     """For each line its index entry, or (key, reason) if the line cannot be used."""
     has_remote_audio: bool
     """A line names audio in a remote store; lines with a reason count too, if they parse."""
+    unread: Unread
+    """The audio that could not be read."""
 
 
 def _index_lines(job: _Job) -> _Answer:
@@ -345,6 +372,7 @@ def _index_lines(job: _Job) -> _Answer:
         return (key, skip) if skip else line
 
     lines = [parsed(number, text) for number, (_, text) in job.lines]
+    unread: Unread = {}
     info_in_store = stored_info
     if job.requests is not None:
         info_in_store = stored_infos(_asked_of_stores(lines), job.requests)
@@ -352,8 +380,14 @@ def _index_lines(job: _Job) -> _Answer:
     def outcome(line: RawLine | Problem, offset: int, size: int) -> Entry | Problem:
         if not isinstance(line, RawLine):
             return line
-        try:
+
+        def entry() -> Entry:
             return entry_of(line, job.data_list, offset, size, job.nominal_rate, info_in_store)
+
+        try:
+            if line.extra.get("duration") is not None:
+                return entry()
+            return measured(line.wav, job.data_list, entry, unread)
         except (ListError, AudioError) as error:
             return line.key, str(error)
 
@@ -361,7 +395,7 @@ def _index_lines(job: _Job) -> _Answer:
         outcome(line, offset, len(text))
         for line, (_, (offset, text)) in zip(lines, job.lines, strict=True)
     ]
-    return _Answer(outcomes, has_remote_audio)
+    return _Answer(outcomes, has_remote_audio, unread)
 
 
 def _asked_of_stores(lines: Sequence[RawLine | Problem]) -> list[str]:

@@ -156,6 +156,22 @@ def current_version(uri: str, kept: float = VERSION_KEPT) -> Version:
     return version
 
 
+def present_version(uri: str, seconds: float) -> Version:
+    """Ask the store for the version of a remote object, whatever this node knows of it; an answer
+    replaces the remembered error.
+
+    Args:
+        seconds: a shorter deadline.
+
+    Raises:
+        FileNotFoundError, PermissionError, StorageError: the object cannot be read.
+    """
+    version = version_of(uri, seconds)
+    _write_note(_named(uri, ".version"), astuple(version))
+    _named(uri, ".failed").unlink(missing_ok=True)
+    return version
+
+
 def remembering(uri: str, read: Callable[[], Result]) -> Result:
     """Call a function that reads an object, unless reading it failed a short while ago on this
     node.

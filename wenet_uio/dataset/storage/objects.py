@@ -297,14 +297,21 @@ def exists(uri: str | Path) -> bool:
     return True
 
 
-def current_version(uri: str | Path, kept: float = cache.VERSION_KEPT) -> Version:
+def current_version(
+    uri: str | Path, kept: float = cache.VERSION_KEPT, *, asked: float | None = None
+) -> Version:
     """Return the version of a file or object; that of a remote object may be up to `kept` seconds
     old.
+
+    Args:
+        asked: ask a store in any case, and wait for so many seconds.
 
     Raises:
         OSError: the file or object does not exist or cannot be read.
     """
     path = file_of(without_scheme(uri))
+    if is_remote(path) and asked is not None:
+        return cache.present_version(path, asked)
     if is_remote(path):
         return cache.current_version(path, kept)
     status = Path(path).stat()

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wenet_uio.audio.decoders import AudioError
-from wenet_uio.audio.read import audio_info
 from wenet_uio.dataset.corpus.base import Kind, Texts
 from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, Problem
 from wenet_uio.dataset.corpus.line_index import indexed_lines
 from wenet_uio.dataset.corpus.raw_corpus import LineCorpus
+from wenet_uio.dataset.corpus.raw_index import info_of
 from wenet_uio.dataset.corpus.remote_audio import stored_info
+from wenet_uio.dataset.corpus.unread_audio import Unread, measured
 from wenet_uio.dataset.formats.data_list import lines_of, locate
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.frames import tokens_of_audio
@@ -90,7 +91,7 @@ class ConversationCorpus(LineCorpus):
         """Return tokens that the audio of a conversation counts."""
         turns = self._conversation(ref).turns
         return sum(
-            _tokens(turn, self.data_list, self._seconds_of_token)
+            _tokens(turn, self.data_list, self._seconds_of_token, {})
             for turn in turns
             if turn.text is None and not (input_only and turn.role == ASSISTANT)
         )
@@ -114,21 +115,29 @@ class ConversationCorpus(LineCorpus):
         return ConversationCorpus, (self.data_list, self._seconds_of_token, self._tag)
 
 
-def _tokens(turn: Turn, path: str, seconds_of_token: float) -> int:
+def _tokens(turn: Turn, path: str, seconds_of_token: float, unread: Unread) -> int:
     """Return tokens that one audio turn counts; the header is read if the line states no duration."""
     seconds = turn.seconds
     if seconds is None:
-        wav = locate(turn.audio, path)
-        info = audio_info(wav) if objects.is_plain(wav) else stored_info(wav)
-        seconds = info.samples_between(turn.start, None) / info.sample_rate
+        seconds = measured(turn.audio, path, partial(_seconds_of_audio, turn, path), unread)
 
     return int(tokens_of_audio(seconds, seconds_of_token))
 
 
-def _entries(path: str, seconds_of_token: float, bad: list[Problem]) -> Iterator[Entry]:
+def _seconds_of_audio(turn: Turn, path: str) -> float:
+    info = info_of(locate(turn.audio, path), stored_info)
+    return info.samples_between(turn.start, None) / info.sample_rate
+
+
+def _entries(
+    path: str, seconds_of_token: float, bad: list[Problem], unread: Unread
+) -> Iterator[Entry]:
     """Yield the entry of each conversation of a file; those that cannot be used are added to `bad`.
 
     The length of a conversation is its characters and the tokens of its audio.
+
+    Raises:
+        OSError: the system does not give a local audio file.
     """
     for number, (offset, line) in enumerate(lines_of(path), 1):
         if not line.strip():
@@ -136,10 +145,12 @@ def _entries(path: str, seconds_of_token: float, bad: list[Problem]) -> Iterator
         try:
             conversation = parse_conversation(line)
             length = sum(
-                _tokens(turn, path, seconds_of_token) if turn.text is None else len(turn.text)
+                len(turn.text)
+                if turn.text is not None
+                else _tokens(turn, path, seconds_of_token, unread)
                 for turn in conversation.turns
             )
-        except (ListError, AudioError, OSError) as error:
+        except (ListError, AudioError) as error:
             bad.append((f"{path}:{number}", str(error)))
             continue
 

@@ -20,6 +20,7 @@ from wenet_uio.dataset.corpus.base import Kind, Texts
 from wenet_uio.dataset.corpus.index import Entry, Problem
 from wenet_uio.dataset.corpus.line_index import indexed_lines
 from wenet_uio.dataset.corpus.raw_corpus import LineCorpus
+from wenet_uio.dataset.corpus.unread_audio import Unread
 from wenet_uio.dataset.formats.data_list import lines_of
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.kinds.to_speak.line import TtsText, is_manifest, parse_tts_text
@@ -118,7 +119,11 @@ def speakers_of(paths: Sequence[str]) -> tuple[str, ...]:
 
 
 def _entries(
-    path: str, manifest: bool, seconds_per_character: float, bad: list[Problem]
+    path: str,
+    manifest: bool,
+    seconds_per_character: float,
+    bad: list[Problem],
+    _unread: Unread,
 ) -> Iterator[Entry]:
     """Yield the entry of each sentence of a file; those that cannot be used are added to `bad`.
 
