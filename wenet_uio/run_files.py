@@ -64,6 +64,13 @@ def board_folder(folder: str | Path, given: str | Path | None = None) -> Path:
     return Path(given, folder.resolve().name)
 
 
+def recorded_board_folder(folder: str | Path) -> Path:
+    """Return the folder of the TensorBoard files of a run that has begun."""
+    starts = read_starts(folder)
+    recorded = starts[-1].get("tensorboard") if starts else None
+    return Path(recorded) if recorded else board_folder(folder)
+
+
 def read_starts(folder: str | Path) -> list[dict[str, Any]]:
     """Read the records of environment.yaml, one for each start of the run; none if it is missing.
 

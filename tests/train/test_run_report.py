@@ -48,6 +48,25 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_runs_that_share_a_tensorboard_dir_have_their_own_curves_in_every_report(
+    tmp_path: Path,
+) -> None:
+    folder = write_corpus(tmp_path, max_epoch=1, report=True)
+    data = ["--config", "train.yaml", "--train_data", "train.list", "--cv_data", "cv.list"]
+    pages = {}
+    for name, epochs in (("first", 2), ("second", 1)):
+        more = ["--override_config", f"max_epoch={epochs}", "--tensorboard_dir", "tensorboard"]
+        train = [str(ROOT / "wenet_uio/bin/train.py"), *data, *more, "--device", "cpu"]
+        assert start(folder, *train, "--model_dir", f"exp/{name}").returncode == 0
+        pages[name] = (folder / f"exp/{name}/report.html").read_text()
+
+    for name, epochs in (("first", 2), ("second", 1)):
+        assert f"Complete: {epochs} of {epochs} epochs" in pages[name]
+        again = start(folder, str(ROOT / "tools/report_run.py"), f"exp/{name}")
+        assert again.returncode == 0, again.stderr
+        assert (folder / f"exp/{name}/report.html").read_text() == pages[name]
+
+
 def test_a_run_ends_with_a_page_that_needs_no_other_file(run: Path) -> None:
     page = (run / "exp/report.html").read_text()
     assert "Complete: 2 of 2 epochs, 12 optimizer steps." in page

@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("model_dir", help="folder of the run")
     parser.add_argument(
         "--tensorboard_dir",
-        help="as --tensorboard_dir of the training (default: tensorboard in model_dir)",
+        help="as --tensorboard_dir of the training (default: where the run wrote them)",
     )
     parser.add_argument(
         "--language",
@@ -39,7 +39,8 @@ def main() -> None:
         "that card)",
     )
     args = parser.parse_args()
-    board = board_folder(args.model_dir, args.tensorboard_dir)
+    given = args.tensorboard_dir
+    board = None if given is None else board_folder(args.model_dir, given)
     print(write_run_report(args.model_dir, board), flush=True)
     metric = None if args.char is None else ("wer", "cer")[int(args.char)]
     card = write_model_card(args.model_dir, CardFacts(args.language, metric))

@@ -17,7 +17,13 @@ from wenet_uio.config.train import ENDLESS
 from wenet_uio.files import read_lines, written_aside
 from wenet_uio.pages import data_uri, render, spelled
 from wenet_uio.pages.charts import line_chart
-from wenet_uio.run_files import BOARD, FINAL_WEIGHTS, LEDGER, TRAIN_CONFIG, read_starts
+from wenet_uio.run_files import (
+    FINAL_WEIGHTS,
+    LEDGER,
+    TRAIN_CONFIG,
+    read_starts,
+    recorded_board_folder,
+)
 from wenet_uio.scoring.bootstrap import LEVEL
 from wenet_uio.train.baseline import BEFORE
 
@@ -78,7 +84,7 @@ def write_run_report(folder: str | Path, tensorboard_dir: str | Path | None = No
     """Write report.html into the folder of a run and return its path.
 
     Args:
-        tensorboard_dir: event files of the run; the default is `tensorboard` in the folder.
+        tensorboard_dir: event files of the run; the default is where its newest start wrote them.
 
     Raises:
         ValueError: the folder has no train.yaml, so that it holds no run.
@@ -88,7 +94,7 @@ def write_run_report(folder: str | Path, tensorboard_dir: str | Path | None = No
     if not config.exists():
         raise ValueError(f"{folder}: no run here, the folder has no train.yaml")
 
-    events = _events(Path(tensorboard_dir or folder / BOARD))
+    events = _events(Path(tensorboard_dir or recorded_board_folder(folder)))
     series = _series(events)
     text = config.read_text(encoding="utf-8")
     max_epoch = _max_epoch(text)

@@ -20,7 +20,7 @@ from wenet_uio.config import Config
 from wenet_uio.dataset.ledger import reconciled
 from wenet_uio.dataset.types import Batch
 from wenet_uio.messages import listed, warn_once
-from wenet_uio.run_files import FRAMES, INIT, NONFINITE, TOO_LARGE
+from wenet_uio.run_files import FRAMES, INIT, NONFINITE, TOO_LARGE, board_folder
 from wenet_uio.train.baseline import BEFORE, Baseline, compared_loss, compared_name
 from wenet_uio.train.checkpoint import RunFolder, changed_lists, changes_since
 from wenet_uio.train.engine import Engine
@@ -240,7 +240,9 @@ class Trainer:
             seconds = {"utterance_seconds": self.train.utterance_seconds()}
             start = environment(self.world, self.progress.step + 1)
             source = self.started_from or {}
-            self.folder.note_start({**start, **self._lists, **seconds, **source})
+            board = self.reporter.tensorboard_dir
+            curves = {} if board == board_folder(self.folder.path) else {"tensorboard": str(board)}
+            self.folder.note_start({**start, **self._lists, **seconds, **source, **curves})
             self.reporter.open(self.progress.step + 1, self.tensorboard_mark)
 
         self.engine.size_limit.keep_in(self.folder.path / TOO_LARGE, self.world)
