@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from tests.train.test_trainer import (
     same_weights,
 )
 from wenet_uio.train import trainer as training
-from wenet_uio.train.optimizer import build_optimizer
+from wenet_uio.train.optimizer import build_optimizer, load_optimizer_state
 from wenet_uio.train.schedules import build_schedule
 
 
@@ -178,3 +179,60 @@ def test_a_run_killed_by_the_kernel_resumes_exactly(
     for name, state in first.items():
         assert state.keys() == second[name].keys()
         assert all(torch.equal(value, second[name][key]) for key, value in state.items()), name
+
+
+def resumed(path: Path, began: dict[str, Any], goes_on: dict[str, Any]) -> None:
+    """Train two steps with some keys, and resume with others."""
+    usual = {"optim_conf": {"lr": 0.01}, "report": False}
+    with handler_of_sigterm():
+        loader = DisturbedLoader(TRAIN, 1, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        assert not make_trainer(path, loader, **{**usual, **began}).run()
+        make_trainer(path, **{**usual, **goes_on}).run()
+
+
+@pytest.mark.parametrize(
+    ("began", "goes_on", "problem"),
+    [
+        ({"optim": "adam"}, {"optim": "muon"}, r"no momentum_buffer of hidden\.weight, as Muon"),
+        ({"optim": "muon"}, {"optim": "adam"}, r"no exp_avg_sq of hidden\.weight, as Adam"),
+        ({"optim": "muon"}, {"optim": "scaled_adam"}, r"no step of hidden\.weight, as ScaledAdam"),
+        (
+            {"optim": "scaled_adam"},
+            {"optim": "scaled_adam", "optim_conf": {"size_update_period": 8}},
+            r"scale_grads \(4,\) of hidden\.weight, not \(8,\)",
+        ),
+        (
+            {"optim": "scaled_adam", "optim_conf": {"clipping_update_period": 7}},
+            {"optim": "scaled_adam"},
+            r"model_norms \(7,\) of hidden\.weight, not \(100,\)",
+        ),
+    ],
+)
+def test_the_state_of_another_optimizer_is_refused_in_one_line(
+    began: dict[str, Any], goes_on: dict[str, Any], problem: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=f"the state of the run has {problem}.*resume with"):
+        resumed(tmp_path, began, goes_on)
+
+
+def test_adam_goes_on_as_adamw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "write_model_card", lambda folder: folder)
+    resumed(tmp_path, {"optim": "adam"}, {"optim": "adamw"})
+    assert (tmp_path / "final.pt").exists()
+
+
+@pytest.mark.parametrize("key", ["step", "exp_avg", "exp_avg_sq"])
+def test_optimizer_state_of_another_shape_is_refused_before_it_can_end_the_process(
+    key: str,
+) -> None:
+    model = TinyModel()
+    saved = {
+        name: {
+            "step": torch.ones(()),
+            **{k: torch.zeros_like(w) for k in ("exp_avg", "exp_avg_sq")},
+        }
+        for name, w in model.named_parameters()
+    }
+    saved["output.weight"][key] = torch.zeros(3)
+    with pytest.raises(ValueError, match=rf"has {key} \(3,\) of output\.weight, not"):
+        load_optimizer_state(model, build_optimizer(model, tiny_config()), saved)

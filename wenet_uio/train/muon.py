@@ -66,6 +66,12 @@ class Muon(torch.optim.Optimizer):
         self._matrices = {id(matrix) for matrix in matrices}
         self._dtype = dtype
 
+    def state_shapes(self, weight: torch.Tensor) -> dict[str, torch.Size]:
+        """Return {key: shape} of the state of a weight after its first step."""
+        if id(weight) in self._matrices:
+            return {"momentum_buffer": weight.shape}
+        return {"step": torch.Size(), "exp_avg": weight.shape, "exp_avg_sq": weight.shape}
+
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Change the weights that have a gradient."""

@@ -137,12 +137,45 @@ def load_optimizer_state(
     """Load the result of `optimizer_state`, on any number of ranks.
 
     Weights that it lacks start without state.
+
+    Raises:
+        ValueError: the state is of another optimizer, or of one with other options. A step would
+            end the process, or change the weights by values of others.
     """
     for name, weight in model.named_parameters():
         if weight.requires_grad and name in saved:
+            _check_state(optimizer, name, weight, saved[name])
             optimizer.state[weight] = {
                 key: _dealt(value, weight) for key, value in saved[name].items()
             }
+
+
+def _check_state(
+    optimizer: torch.optim.Optimizer,
+    name: str,
+    weight: torch.Tensor,
+    state: Mapping[str, torch.Tensor],
+) -> None:
+    """Raise a ValueError unless the state of a weight has what the optimizer keeps of it."""
+    if isinstance(optimizer, ScaledAdam | Muon):
+        shapes = optimizer.state_shapes(weight)
+    else:
+        shapes = {"step": torch.Size(), "exp_avg": weight.shape, "exp_avg_sq": weight.shape}
+
+    problem = ""
+    for key, shape in shapes.items():
+        # ScaledAdam begins with what is missing, but for the number of steps.
+        if key not in state and not (isinstance(optimizer, ScaledAdam) and key != "step"):
+            problem = f"has no {key} of {name}"
+        elif key in state and state[key].shape != shape:
+            problem = f"has {key} {tuple(state[key].shape)} of {name}, not {tuple(shape)}"
+
+    if problem:
+        raise ValueError(
+            f"the state of the run {problem}, as {type(optimizer).__name__} needs it: resume with "
+            "the optim and the optim_conf with which the run began, or start a new run from its "
+            "weights with --checkpoint"
+        )
 
 
 def whole(value: torch.Tensor) -> torch.Tensor:

@@ -62,6 +62,22 @@ class ScaledAdam(torch.optim.Optimizer):
         super().__init__(params, values)
         self._stacks: list[_Stack] = []
 
+    def state_shapes(self, weight: torch.Tensor) -> dict[str, torch.Size]:
+        """Return {key: shape} of what the state of a weight can have."""
+        group = next(
+            group
+            for group in self.param_groups
+            if any(member is weight for member in group["params"])
+        )
+        of_tensor = ("delta", "exp_avg_sq")
+        of_number = ("step", "param_rms", "scale_exp_avg_sq", "model_norm_threshold")
+        return {
+            **dict.fromkeys(of_tensor, weight.shape),
+            **dict.fromkeys(of_number, torch.Size()),
+            "scale_grads": torch.Size([group["size_update_period"]]),
+            "model_norms": torch.Size([group["clipping_update_period"]]),
+        }
+
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Change the weights. A weight without gradient has the gradient 0."""
