@@ -19,6 +19,7 @@ units=                    # with --from: units file of other units, such as data
 checkpoint=               # initial weights of a model of this config
 train_engine=torch_ddp    # torch_ddp, torch_fsdp, deepspeed
 deepspeed_config=         # default: wenet_uio/train/ds_stage2.json
+hours=                    # hours of training, all starts together; default: max_hours of the config, or no limit
 seed=777                  # of initial weights, order and augmentation
 nproc=                    # training processes of each machine; default: one for each GPU, or one
 num_workers=auto          # data workers of each training process; auto: one on a CPU, more for a GPU
@@ -29,11 +30,13 @@ node_rank=0               # number of this machine, from 0
 rdzv_endpoint=            # host:port of machine 0, for the rendezvous
 max_restarts=0            # restarts of training after a process has failed
 allow_data_changes=false  # true: resume although the training data has changed
+forecast=false            # true: train some steps, say how long training will take, and write nothing
 parse_options "$@"
 gpus=$(num_gpus)
 nproc=${nproc:-$((gpus > 0 ? gpus : 1))}
 changes=()
 if [[ $allow_data_changes == true ]]; then changes=(--allow_data_changes); fi
+if [[ $forecast == true ]]; then changes+=(--forecast); fi
 case $pin_memory in
   auto) ;;
   true) changes+=(--pin_memory) ;;
@@ -42,6 +45,7 @@ case $pin_memory in
 esac
 [[ -z $units || -n $from ]] || die "--units $units: only a training that starts --from a model has units that can be others"
 if [[ -n $units && -z $(config_value tokenizer) ]]; then override="tokenizer=char $override"; fi
+override+=${hours:+ max_hours=$hours}
 overriding
 if ((num_nodes > 1)); then
   [[ -n $rdzv_endpoint ]] || die "--num_nodes $num_nodes needs --rdzv_endpoint host:port of machine 0"

@@ -361,6 +361,16 @@ def test_train_passes_the_options_of_the_data_workers_on(arguments, options, pas
     assert [*found, *(word for word in train if word.endswith("pin_memory"))] == passed
 
 
+def test_hours_bound_the_training_and_win_over_other_keys(arguments):
+    call = ("train.sh", "--config", "my conf.yaml", "--dir", "x", "--nproc", "1")
+    assert not [word for word in arguments(*call) if word.startswith("max_hours")]
+    train = arguments(*call, "--override", "max_epoch=1 max_hours=9", "--hours", "0.5")
+    first = train.index("--override_config")
+    assert train[first + 1 : first + 4] == ["max_epoch=1", "max_hours=9", "max_hours=0.5"]
+    alone = arguments(*call, "--hours", "2")
+    assert alone[alone.index("--override_config") + 1] == "max_hours=2"
+
+
 def test_data_in_override_replaces_the_training_list(arguments):
     call = ("train.sh", "--config", "my conf.yaml", "--dir", "x", "--nproc", "1")
     train = arguments(*call)

@@ -23,9 +23,9 @@ SCALARS = {
 def report(reporter: Reporter) -> None:
     """An epoch of four steps; an earlier start of the run made two of them."""
     reporter.open(3, None)
-    reporter.begin_epoch(epoch=1, step=6, done=2, steps=4)
+    reporter.begin_epoch(epoch=1, done=2, steps=4)
     reporter.step()
-    reporter.interval(3, SCALARS)
+    reporter.interval(3, SCALARS, 59)
     reporter.step()
     reporter.end_epoch(
         4,

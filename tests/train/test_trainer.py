@@ -61,7 +61,11 @@ CV = [tiny_batch([4, 2], seed) for seed in range(10, 13)]
 
 
 def make_trainer(
-    path: Path, train: ListLoader | None = None, cv: ListLoader | None = None, **keys: Any
+    path: Path,
+    train: ListLoader | None = None,
+    cv: ListLoader | None = None,
+    clock: Callable[[], float] | None = None,
+    **keys: Any,
 ) -> Trainer:
     config = tiny_config(**keys)
     torch.manual_seed(7)
@@ -78,6 +82,7 @@ def make_trainer(
         reporter=reporter,
         watchdog=Watchdog(CPU, 0),
         stop=stop,
+        clock=clock,
     )
     state = folder.newest_state()
     if state is not None:

@@ -71,6 +71,7 @@ from wenet_uio.train.report import Reporter
 from wenet_uio.train.run_config import check_text_is_trainable, read_config, with_dtype
 from wenet_uio.train.seeding import seed_everything
 from wenet_uio.train.stop import StopRequest
+from wenet_uio.train.timing import Stopwatch
 from wenet_uio.train.trackers import Trackers, check_trackers
 from wenet_uio.train.trainer import Trainer
 from wenet_uio.train.unknown_units import warn_of_unknown_units
@@ -141,6 +142,11 @@ def parse_arguments() -> argparse.Namespace:
         "--deepspeed_config",
         default=str(DEEPSPEED_CONFIG),
         help="json file for --train_engine deepspeed",
+    )
+    parser.add_argument(
+        "--forecast",
+        action="store_true",
+        help="train up to 20 steps, say how long the whole run will take, and write nothing",
     )
     parser.add_argument("--print_model", action="store_true", help="print the modules of the model")
     _add_machine_options(parser)
@@ -238,7 +244,9 @@ def _one_process(text: str) -> int:
     return 1
 
 
-def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> Trainer:
+def build_trainer(
+    args: argparse.Namespace, world: World, stop: StopRequest, clock: Stopwatch | None = None
+) -> Trainer:
     """Read the config, the vocabulary, the data lists and the newest state, and build the trainer.
 
     Writes nothing but a converted model of --from; rank 0 locks the folder of the run if it exists.
@@ -282,9 +290,7 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
     board = board_folder(folder.path, args.tensorboard_dir)
     check_trackers(config.tracker)
     trackers = Trackers(config.tracker, folder.path, shown_values(config.model_dump(mode="json")))
-    reporter = Reporter(
-        world.rank == 0, board, config.max_epoch, config.max_steps, tokenizer.detokenize, trackers
-    )
+    reporter = Reporter(world.rank == 0, board, config.max_epoch, tokenizer.detokenize, trackers)
     watchdog = Watchdog(world, args.watchdog)
     trainer = Trainer(
         config,
@@ -297,6 +303,7 @@ def build_trainer(args: argparse.Namespace, world: World, stop: StopRequest) -> 
         stop=stop,
         compared=start and compared_losses(model, ctc_is_new=ctc_is_new),
         started_from=start and source_of(args, start),
+        clock=clock,
     )
 
     if state is not None:
@@ -476,7 +483,7 @@ def build_loaders(
         pin_memory=args.pin_memory,
         seed=args.seed,
         epoch_steps=config.epoch_steps and config.epoch_steps * config.accum_grad,
-        ledger=Ledger(Path(args.model_dir) / LEDGER),
+        ledger=None if args.forecast else Ledger(Path(args.model_dir) / LEDGER),
         defer_features=config.dataset_conf.feature_device == "accelerator",
         ctc_frames=ctc_frames(model),
         most_labels=model.most_labels,
@@ -524,18 +531,23 @@ def refuse_conversations(corpus: Corpus) -> None:
         )
 
 
-def main() -> int:
-    """Train until the run is complete, or a SIGTERM or SIGUSR1 arrives."""
-    end_with_launcher()
-    stop = StopRequest()
-    args = parse_arguments()
-    args.commit = None  # of the model of a hub that the run starts from
-    world = World.from_environment(args.device)
+def fill_in(args: argparse.Namespace, world: World) -> None:
+    """Set the options whose defaults depend on the machine."""
     if args.num_workers == "auto":
         args.num_workers = auto_workers(world)
     if args.pin_memory is None:
         args.pin_memory = world.device.type == "cuda"
 
+
+def main() -> int:
+    """Train until the run is complete, or a SIGTERM or SIGUSR1 arrives."""
+    clock = Stopwatch()
+    end_with_launcher()
+    stop = StopRequest()
+    args = parse_arguments()
+    args.commit = None  # of the model of a hub that the run starts from
+    world = World.from_environment(args.device)
+    fill_in(args, world)
     start_log("%(asctime)s %(message)s", logging.WARNING if world.rank else logging.INFO)
     if world.device.type == "cpu":
         keep_freed_memory()
@@ -544,7 +556,7 @@ def main() -> int:
     use_cpu_threads(world, args.num_workers)
     # Rank 0 builds its trainer before it joins the other ranks, so that a wrong option is reported
     # once.
-    trainer = build_trainer(args, world, stop) if world.rank == 0 else None
+    trainer = build_trainer(args, world, stop, clock) if world.rank == 0 else None
     world.join(args.dist_backend, args.timeout)
 
     if world.device.type == "cpu":  # what `dtype: auto` is depends on the processor
@@ -556,7 +568,11 @@ def main() -> int:
     # not earlier: a rank that waits for a failed rank 0 must end when the launcher sends SIGTERM
     stop.listen()
     with report_failure_once(world):
-        (trainer or build_trainer(args, world, stop)).run()
+        trainer = trainer or build_trainer(args, world, stop)
+        if args.forecast:
+            log.info("%s", trainer.forecast())
+        else:
+            trainer.run()
 
     trainer = None  # ends the data workers
     stop.ignore()

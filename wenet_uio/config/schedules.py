@@ -11,9 +11,20 @@ from pydantic import Field, model_validator
 from wenet_uio.config.base import Section
 
 Steps = Annotated[int, Field(ge=0)]
+BEYOND_ANY_RUN = 100_000_000
+"""Steps that no run takes."""
 
 
-class WarmupCosineConf(Section):
+class Schedule(Section):
+    """Keys of a schedule of the learning rate."""
+
+    @property
+    def end(self) -> int | None:
+        """Optimizer step from which the rate stays as it is; None: it changes in every step."""
+        return None
+
+
+class WarmupCosineConf(Schedule):
     """The rate rises linearly, then falls along half a cosine (Loshchilov and Hutter 2016,
     https://arxiv.org/abs/1608.03983, without restarts).
     """
@@ -31,8 +42,13 @@ class WarmupCosineConf(Section):
             )
         return self
 
+    @property
+    def end(self) -> int:
+        """Optimizer step from which the rate stays as it is."""
+        return self.max_steps
 
-class TriStageConf(Section):
+
+class TriStageConf(Schedule):
     """The rate rises linearly, stays constant, then falls exponentially (Park et al. 2019,
     https://arxiv.org/abs/1904.08779, section 4.2). Names are fairseq's.
     """
@@ -44,3 +60,8 @@ class TriStageConf(Section):
     """Factor of the rate in the first step of the rise."""
     final_lr_scale: float = Field(default=0.01, gt=0, le=1)
     """Factor of the rate from the end of the fall on."""
+
+    @property
+    def end(self) -> int:
+        """Optimizer step from which the rate stays as it is."""
+        return self.warmup_steps + self.hold_steps + self.decay_steps + 1

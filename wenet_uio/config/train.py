@@ -10,11 +10,12 @@ from pydantic import Field, field_validator, model_validator
 from wenet_uio.config.base import Section
 from wenet_uio.config.names import known_name
 from wenet_uio.config.regularisation import RegularisationKeys
-from wenet_uio.config.schedules import TriStageConf, WarmupCosineConf
+from wenet_uio.config.schedules import Schedule, TriStageConf, WarmupCosineConf
 
 Positive = Annotated[int, Field(gt=0)]
 NotNegative = Annotated[int, Field(ge=0)]
 Rate = Annotated[float, Field(gt=0)]
+Hours = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegativeRate = Annotated[float, Field(ge=0)]
 Decay = Annotated[float, Field(ge=0.0, lt=1.0)]
 ENDLESS = 1_000_000_000
@@ -114,7 +115,7 @@ class MuonConf(OptimizerConf):
     """Newton-Schulz steps towards an orthogonal matrix."""
 
 
-class EdenConf(Section):
+class EdenConf(Schedule):
     """The rate falls with the root of both the step and the epoch (Yao et al. 2023, section
     3.5).
     """
@@ -129,7 +130,7 @@ class EdenConf(Section):
     """Factor of the rate in the first step of the warm-up."""
 
 
-class WarmupLrConf(Section):
+class WarmupLrConf(Schedule):
     """The rate rises linearly during the warm-up, then falls with the inverse square root of the
     step.
     """
@@ -138,7 +139,7 @@ class WarmupLrConf(Section):
     """Optimizer steps; 0: the rate falls from the first step."""
 
 
-class NoamHoldAnnealingConf(Section):
+class NoamHoldAnnealingConf(Schedule):
     """The rate rises, stays constant, then falls with a power of the step.
 
     Lengths are optimizer steps (`_steps`) or shares of `max_steps` (`_ratio`).
@@ -178,6 +179,11 @@ class NoamHoldAnnealingConf(Section):
         return self
 
     @property
+    def end(self) -> int:
+        """Optimizer step from which the rate stays as it is."""
+        return self.max_steps
+
+    @property
     def warmup(self) -> int:
         """Optimizer steps of the rise."""
         return self.warmup_steps or max(1, round((self.warmup_ratio or 0) * self.max_steps))
@@ -205,7 +211,7 @@ OPTIM_CONFS: dict[str, type[OptimizerConf]] = {
     "scaled_adam": ScaledAdamConf,
     "muon": MuonConf,
 }
-SCHEDULER_CONFS: dict[str, type[Section]] = {
+SCHEDULER_CONFS: dict[str, type[Schedule]] = {
     "warmuplr": WarmupLrConf,
     "NoamHoldAnnealing": NoamHoldAnnealingConf,
     "WarmupCosine": WarmupCosineConf,
@@ -235,6 +241,10 @@ class TrainKeys(RegularisationKeys):
     max_steps: Positive | None = None
     """Optimizer steps after which the run ends, if max_epoch does not end it earlier. A run that
     ended inside an epoch goes on with this epoch if `max_steps` grows."""
+    max_hours: Hours | None = None
+    """Hours of training after which the run ends, if nothing ends it earlier: all starts together,
+    with validations and pictures. If they do not suffice for the whole run, the learning rates reach
+    their end earlier, with the time. A run that ended so goes on if `max_hours` grows."""
     patience: Positive | None = None
     """The run ends after this many epochs without a lower validation loss (early stopping); null:
     never."""
@@ -252,7 +262,8 @@ class TrainKeys(RegularisationKeys):
     report: bool = True
     """Write report.html when the run is complete; `tools/report_run.py` writes it at any time."""
     save_interval: Positive | None = None
-    """Optimizer steps between two saved states; null: save at the end of an epoch."""
+    """Optimizer steps between two saved states; null: save at the end of an epoch, and with
+    `max_hours` after each twentieth of this time."""
     keep_last: Positive | None = 30
     """Number of newest epochs whose weights stay on disk; null keeps all."""
     keep_best: NotNegative = 30

@@ -68,6 +68,8 @@ class Engine:
         self.world = world
         self.seed = seed
         self.epoch = 0  # completed epochs, on which learning rates may depend
+        self.ahead_steps = self.ahead_epochs = 0.0
+        """How far the learning rates are ahead of the steps and epochs, see timing.py."""
         self.config = config
         self.model = model.to(world.device)
         freeze(self.model, config)
@@ -133,7 +135,8 @@ class Engine:
     def lrs(self, number: int) -> list[float]:
         """Return the learning rate of each group of weights in optimizer step `number` (from 1)."""
         return [
-            group["base_lr"] * self.schedule(number, self.epoch)
+            group["base_lr"]
+            * self.schedule(number + self.ahead_steps, self.epoch + self.ahead_epochs)
             for group in self.optimizer.param_groups
         ]
 

@@ -11,6 +11,7 @@ from wenet_uio.config import Config
 from wenet_uio.dataset.ledger import tally
 from wenet_uio.dataset.types import Batch
 from wenet_uio.train.metrics import Totals, cost_bin
+from wenet_uio.train.timing import Timing
 
 
 @dataclass
@@ -26,8 +27,8 @@ class Progress:
     trained: bool = False
     """True if the steps of the epoch are complete and its validation is not."""
     inside_pass: bool = False
-    """True if max_steps ended the epoch before the end of its pass. A longer run goes on with the
-    same epoch."""
+    """True if max_steps or max_hours ended the epoch before the end of its pass. A longer run goes on
+    with the same epoch."""
     to_observe: int | None = None
     """Epoch that is saved and whose pictures are not written."""
     nonfinite: int = 0
@@ -48,6 +49,7 @@ class Progress:
     save; rank 0 also has the samples of all ranks before that save."""
     costs: Counter[int] = field(default_factory=Counter)
     """Batches of this epoch by `metrics.cost_bin`, counted by the ranks like `samples`."""
+    timing: Timing = field(default_factory=Timing)
 
     @property
     def newest_weights(self) -> int:
@@ -69,6 +71,8 @@ class Progress:
             return f"max_epoch {config.max_epoch} is reached"
         if config.max_steps is not None and self.step >= config.max_steps:
             return f"max_steps {config.max_steps} is reached"
+        if self.timing.is_over(config):
+            return f"max_hours {config.max_hours:g} is reached"
         if config.patience is not None and self.epochs_since_best >= config.patience:
             return f"no lower validation loss in {config.patience} epochs (patience)"
 
@@ -96,7 +100,8 @@ class Progress:
     def state_dict(self) -> dict[str, Any]:
         """Return copies of all fields as plain values."""
         sums = {"interval": dict(self.interval.sums), "total": dict(self.total.sums)}
-        return {**vars(self), **sums, "samples": dict(self.samples), "costs": dict(self.costs)}
+        counts = {"samples": dict(self.samples), "costs": dict(self.costs)}
+        return {**vars(self), **sums, **counts, "timing": self.timing.state_dict()}
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> Progress:
@@ -106,5 +111,6 @@ class Progress:
             "total": Totals(state["total"]),
             "samples": Counter(state["samples"]),
             "costs": Counter(state["costs"]),
+            "timing": Timing.from_state_dict(state.get("timing", {})),  # earlier states lack it
         }
         return cls(**{**state, **sums})

@@ -45,14 +45,12 @@ class Reporter:
         enabled: bool,
         tensorboard_dir: str | Path,
         max_epoch: int,
-        max_steps: int | None = None,
         detokenize: Callable[[Sequence[int]], str] = str,
         trackers: Trackers | None = None,
     ) -> None:
         self.enabled = enabled
         self.tensorboard_dir = Path(tensorboard_dir)
         self.max_epoch = max_epoch
-        self.max_steps = max_steps or sys.maxsize
         self.detokenize = detokenize
         self._trackers = trackers or Trackers((), Path(), {})
         self._run = f"{time.time_ns():x}"
@@ -116,20 +114,17 @@ class Reporter:
 
         return curves
 
-    def begin_epoch(self, epoch: int, step: int, done: int, steps: int) -> None:
+    def begin_epoch(self, epoch: int, done: int, steps: int) -> None:
         """Start the progress bar of an epoch.
 
         Args:
-            step: optimizer steps of the run so far.
             done: optimizer steps of this epoch so far.
             steps: optimizer steps of the whole epoch.
         """
         if not self.enabled:
             return
 
-        self._epoch, self._steps, self._done, self._done_before = epoch, steps, done, done
-        self._step = step
-        self._began = time.monotonic()
+        self._epoch, self._steps, self._done = epoch, steps, done
 
         if sys.stderr.isatty() and not is_quiet():
             self._bar = tqdm(
@@ -157,16 +152,25 @@ class Reporter:
         if self._bar is not None:
             self._bar.update()
 
-    def interval(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Show the means since the last call, and write them as train/*."""
+    def interval(
+        self, step: int, scalars: Mapping[str, float], seconds_to_go: float = math.inf
+    ) -> None:
+        """Show the means since the last call, and write them as train/*.
+
+        Args:
+            seconds_to_go: time to the end of the run; infinite if it is not known.
+        """
         if not self.enabled:
             return
 
+        remaining = ""
+        if seconds_to_go < math.inf:
+            remaining = f", {tqdm.format_interval(seconds_to_go)} to go"
         if self._bar is not None:
-            self._bar.set_postfix_str(f"{_brief(scalars)}, {self._remaining()} to go")
+            self._bar.set_postfix_str(f"{_brief(scalars)}{remaining}")
         else:
             position = f"{self._title()}: step {self._done}/{self._steps}"
-            log.info("%s, %s, %s to go", position, _brief(scalars), self._remaining())
+            log.info("%s, %s%s", position, _brief(scalars), remaining)
         self._write("train", scalars, step)
 
     def end_epoch(
@@ -280,15 +284,6 @@ class Reporter:
         if self.max_epoch >= ENDLESS:
             return f"epoch {self._epoch}"
         return f"epoch {self._epoch}/{self.max_epoch - 1}"
-
-    def _remaining(self) -> str:
-        """Estimate the time to the end of the run at the speed of this epoch."""
-        done_here = self._done - self._done_before
-        seconds_per_step = (time.monotonic() - self._began) / max(done_here, 1)
-        later_epochs = self.max_epoch - self._epoch - 1
-        to_do = self._steps - self._done + later_epochs * self._steps
-        to_do = min(to_do, self.max_steps - self._step - done_here)
-        return tqdm.format_interval(seconds_per_step * to_do)
 
 
 def _validation(cv: Mapping[str, float]) -> str:

@@ -14,9 +14,9 @@ from wenet_uio.config.train import (
     WarmupLrConf,
 )
 
-Schedule = Callable[[int, int], float]
+Schedule = Callable[[float, float], float]
 """Number of an optimizer step, from 1, and number of completed epochs -> factor of the learning
-rates in optim_conf."""
+rates in optim_conf. With `max_hours`, a run may be between two steps of its schedule."""
 
 
 def build_schedule(config: TrainKeys) -> Schedule:
@@ -36,7 +36,7 @@ def _eden(conf: EdenConf) -> Schedule:
     Steps are counted as in icefall, from 0.
     """
 
-    def multiple(step: int, epoch: int) -> float:
+    def multiple(step: float, epoch: float) -> float:
         """Return the factor of the learning rates; it decays with the steps and with the epochs."""
         done = step - 1
         warmup = 1.0
@@ -51,7 +51,7 @@ def _eden(conf: EdenConf) -> Schedule:
     return multiple
 
 
-def _warmup(conf: WarmupLrConf, _: OptimizerConf) -> Callable[[int], float]:
+def _warmup(conf: WarmupLrConf, _: OptimizerConf) -> Callable[[float], float]:
     """Return WarmupLR of ESPnet and WeNet: Vaswani et al. 2017, section 5.3.
 
     It is scaled to 1 at the end of the warm-up.
@@ -63,14 +63,14 @@ def _warmup(conf: WarmupLrConf, _: OptimizerConf) -> Callable[[int], float]:
 
 def _noam_hold_annealing(
     conf: NoamHoldAnnealingConf, optim_conf: OptimizerConf
-) -> Callable[[int], float]:
+) -> Callable[[float], float]:
     """Return NoamHoldAnnealing (Xu et al. 2023, https://arxiv.org/abs/2305.05084, section 4).
 
     Steps are counted as in NeMo.
     """
     lowest = conf.min_lr / optim_conf.rates[-1]
 
-    def multiple(step: int) -> float:
+    def multiple(step: float) -> float:
         done = step - 1
         if done <= conf.warmup:
             return step / (conf.warmup + 1)
@@ -84,14 +84,14 @@ def _noam_hold_annealing(
     return multiple
 
 
-def _warmup_cosine(conf: WarmupCosineConf, optim_conf: OptimizerConf) -> Callable[[int], float]:
+def _warmup_cosine(conf: WarmupCosineConf, optim_conf: OptimizerConf) -> Callable[[float], float]:
     """Return WarmupCosine: a linear rise to 1, then half a cosine down to min_lr / lr.
 
     The factor is 1 at the end of the warm-up and lowest from max_steps on.
     """
     lowest = conf.min_lr / optim_conf.rates[-1]
 
-    def multiple(step: int) -> float:
+    def multiple(step: float) -> float:
         if step <= conf.warmup_steps:
             return step / conf.warmup_steps
         progress = min(1.0, (step - conf.warmup_steps) / (conf.max_steps - conf.warmup_steps))
@@ -100,13 +100,13 @@ def _warmup_cosine(conf: WarmupCosineConf, optim_conf: OptimizerConf) -> Callabl
     return multiple
 
 
-def _tri_stage(conf: TriStageConf, _: OptimizerConf) -> Callable[[int], float]:
+def _tri_stage(conf: TriStageConf, _: OptimizerConf) -> Callable[[float], float]:
     """Return tri_stage: linear rise, constant, exponential fall.
 
     Steps are counted as in fairseq, from 0.
     """
 
-    def multiple(step: int) -> float:
+    def multiple(step: float) -> float:
         done = step - 1
         if done < conf.warmup_steps:
             return conf.init_lr_scale + (1.0 - conf.init_lr_scale) * done / conf.warmup_steps
@@ -117,7 +117,7 @@ def _tri_stage(conf: TriStageConf, _: OptimizerConf) -> Callable[[int], float]:
     return multiple
 
 
-_SCHEDULES: Mapping[str, Callable[..., Callable[[int], float]]] = {
+_SCHEDULES: Mapping[str, Callable[..., Callable[[float], float]]] = {
     "warmuplr": _warmup,
     "NoamHoldAnnealing": _noam_hold_annealing,
     "WarmupCosine": _warmup_cosine,

@@ -10,8 +10,9 @@ import math
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from typing import Any, NoReturn
@@ -37,10 +38,14 @@ from wenet_uio.train.report import Reporter
 from wenet_uio.train.run_report import write_run_report
 from wenet_uio.train.running_average import RunningAverage
 from wenet_uio.train.stop import StopRequest
+from wenet_uio.train.timing import SOON, Place, Stopwatch
 from wenet_uio.train.used_units import NO_CTC_LOSS, without_ctc_loss
 from wenet_uio.train.validation import validate
 from wenet_uio.train.watchdog import Watchdog
 from wenet_uio.uris import shown_values
+
+LONGEST_FORECAST = 60
+"""Seconds after which a forecast takes no further step."""
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +69,7 @@ class Trainer:
         stop: StopRequest,
         compared: Mapping[str, float] | None = None,
         started_from: Mapping[str, str] | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         """Prepare a run that starts at step 0; `load` resumes one.
 
@@ -74,6 +80,8 @@ class Trainer:
                 address on a hub, and `from_commit`.
             train: training set.
             cv: validation set.
+            clock: returns the seconds since this process began to prepare the run; None: since
+                now.
         """
         self.config = config
         self.engine = engine
@@ -87,6 +95,12 @@ class Trainer:
         self.compared = compared
         self.started_from = started_from
         self.progress = Progress()
+        self.clock = clock or Stopwatch()
+        self.seconds_before = 0.0
+        """Seconds of training in earlier starts, up to the loaded state."""
+        self.saved_at = 0.0
+        """Seconds of training at the last state."""
+        self.said_how_long = False
         self.average = RunningAverage(config.model_avg) if config.model_avg else None
         self.nonfinite = NonfiniteFile(folder.path / NONFINITE)
         self.newest_applied: tuple[int, list[str]] = (0, [])
@@ -124,6 +138,27 @@ class Trainer:
 
         return True
 
+    def forecast(self) -> str:
+        """Train some first steps, and say how long the whole run will take; writes no file."""
+        if self.config.store_frames:
+            return "no forecast with store_frames, because later epochs compute less than the first"
+
+        timing = self.progress.timing
+        self._begin_time()
+        self.engine.connect()
+        self.engine.begin_epoch(self.progress.epoch)
+
+        until = timing.seconds + LONGEST_FORECAST
+        for micro_batches in steps(self.train, self.config.accum_grad):
+            self._launch(micro_batches, {})
+            launched, _ = self.launched.popleft()
+            timing.begin_step(launched.number, launched.outcome().sums["clock"])
+            if timing.is_known_here or timing.seconds > until:
+                break
+
+        self.engine.disconnect()
+        return timing.forecast(self.config, self._place())
+
     def save(self, *, meanwhile: bool = False, needed: bool = True) -> None:
         """Write the state of the run, or let a thread write it `meanwhile`.
 
@@ -146,9 +181,11 @@ class Trainer:
             if meanwhile and self.world.device.type == "cpu":
                 state = deepcopy(state)  # it has the weights that the next step changes
 
+            # The other ranks have no clock: they read the time of the state when they load it.
+            timing = replace(progress.timing, seconds=self._seconds(), next_step=progress.step + 1)
             state |= {
                 "data": self.train.state_dict(),
-                "progress": self.progress.state_dict(),
+                "progress": replace(progress, timing=timing).state_dict(),
                 "tensorboard": self.reporter.mark(),
                 "config": shown_values(self.config.model_dump(mode="json")),
                 "lists": self._lists,
@@ -157,6 +194,8 @@ class Trainer:
                 state["model_avg"] = self.average.state_dict()
 
             self.folder.save_state(self.progress.step, state, meanwhile=meanwhile, needed=needed)
+
+        self.saved_at = progress.timing.seconds
 
     def load(self, state: dict[str, Any], *, allow_data_changes: bool = False) -> None:
         """Resume from a state of `save`.
@@ -179,6 +218,7 @@ class Trainer:
             log.info("changed since the run began: %s", change)
 
         self.progress = Progress.from_state_dict(state["progress"])
+        self.seconds_before = self.saved_at = self.progress.timing.seconds
         if self.world.rank or starts_pass_over:
             self.progress.samples, self.progress.costs = Counter(), Counter()
         if self.average and not self.world.rank:
@@ -199,10 +239,10 @@ class Trainer:
             self._begin()
             while not self.progress.end(self.config):
                 done = self.progress.epoch_step
+                self.epoch_steps = self._steps_of_epoch()
                 self.engine.begin_epoch(self.progress.epoch)
-                self.reporter.begin_epoch(
-                    self.progress.epoch, self.progress.step, done, done + self._steps_to_do()
-                )
+                self._place_learning_rates()
+                self.reporter.begin_epoch(self.progress.epoch, done, done + self._steps_to_do())
                 # A run that resumes may have only the validation of its epoch to do.
                 trained = self.progress.trained or self._train_epoch()
                 if not (trained and self._end_epoch()):
@@ -230,6 +270,7 @@ class Trainer:
                 f"({', '.join(map(str, ranks_steps))}); use a --model_dir that all machines share"
             )
 
+        self._begin_time()
         self.watchdog.start()
         self.engine.connect()
         resumed = self.tensorboard_mark is not None
@@ -299,6 +340,39 @@ class Trainer:
         if self.world.rank == 0:
             self.folder.save_weights(name, weights)
 
+    def _begin_time(self) -> None:
+        """Let the ranks agree on the time at which this start begins."""
+        timing = self.progress.timing
+        self.epoch_steps = self._steps_of_epoch()
+        timing.begin(self.world.gather(self._seconds())[0], self.progress.step + 1)
+        timing.extend(self.config, self._place())
+
+    def _seconds(self) -> float:
+        """Return the seconds of training so far by the clock of this rank, in all starts."""
+        return self.seconds_before + self.clock()
+
+    def _steps_of_epoch(self) -> int:
+        """Return the number of optimizer steps of the whole epoch that the loader is in."""
+        progress = self.progress
+        rest = math.ceil(len(self.train) / self.config.accum_grad)
+        is_in_next_epoch = progress.trained and not progress.inside_pass
+        return rest if is_in_next_epoch else progress.epoch_step + rest
+
+    def _place(self) -> Place:
+        progress, config = self.progress, self.config
+        return Place(
+            step=progress.step,
+            rest=max(0, self.epoch_steps - progress.epoch_step),
+            epoch_steps=self.epoch_steps,
+            later_epochs=max(0, config.max_epoch - progress.epoch - 1),
+            cv_steps=len(self.cv) / config.accum_grad,
+        )
+
+    def _place_learning_rates(self) -> None:
+        """Tell the engine where the next step is on the schedule of learning rates."""
+        ahead = self.progress.timing.ahead
+        self.engine.ahead_steps, self.engine.ahead_epochs = ahead, ahead / self.epoch_steps
+
     def _steps_to_do(self) -> int:
         """Return the number of optimizer steps from here to the end of the epoch."""
         if self.progress.trained:
@@ -321,17 +395,21 @@ class Trainer:
 
         for micro_batches, wait in timed(steps(self.train, config.accum_grad)):
             self.watchdog.beat(f"step {progress.step + 1}")
+            progress.timing.advance(config, self._place())
+            self._place_learning_rates()
             self._launch(micro_batches, {"wait": wait, "stop": float(self.stop.asked)})
 
             # Set before the state is saved: the loader of a state of the last step is in the next
-            # epoch, unless max_steps ends the training inside of this pass over the data.
+            # epoch, unless max_steps or the time ends the training inside of this pass over the
+            # data.
             remaining_steps -= 1
             progress.trained = remaining_steps == 0
             progress.inside_pass = progress.trained and ends_inside_pass
 
-            save = config.save_interval and progress.step % config.save_interval == 0
-            stop = self._read_results(may_wait=self._most_unread_now(saves=bool(save)))
+            save = self._state_is_due()
+            stop = self._read_results(may_wait=self._most_unread_now(saves=save))
             self._average_weights()
+            save |= self._end_in_time()
             if stop or save:
                 self._read_results(may_wait=0)
                 self.save(meanwhile=not stop, needed=stop)
@@ -345,8 +423,38 @@ class Trainer:
         progress.trained = True  # also if the data ended before the steps
         return True
 
+    def _state_is_due(self) -> bool:
+        """Tell whether a state is due after this step, inside of an epoch."""
+        config, progress = self.config, self.progress
+        if config.save_interval is not None:
+            return progress.step % config.save_interval == 0
+        if config.max_hours is None:
+            return False
+        return progress.timing.seconds - self.saved_at >= SOON * 3600 * config.max_hours
+
+    def _end_in_time(self) -> bool:
+        """End the epoch after this step if there is no time for another one; True if so."""
+        progress = self.progress
+        if progress.trained or not progress.timing.is_up(self.config, self._place()):
+            return False
+
+        progress.timing.ended_by = self.config.max_hours
+        progress.trained = progress.inside_pass = True
+        return True
+
+    def _say_how_long(self) -> None:
+        """Log once how long the run will take, when enough steps of this start are measured."""
+        timing, config = self.progress.timing, self.config
+        if self.said_how_long or not timing.is_known_here:
+            return
+
+        self.said_how_long = True
+        log.info("%s", timing.forecast(config, self._place()))
+
     def _launch(self, micro_batches: list[Batch], extra_sums: dict[str, float]) -> None:
         """Start the next step; `extra_sums` are numbers to sum over the ranks."""
+        # The clock of rank 0 comes back with the results, so that it costs no exchange of its own.
+        extra_sums = {**extra_sums, "clock": 0.0 if self.world.rank else self._seconds()}
         launched = self.engine.launch(micro_batches, self.progress.step + 1, extra_sums)
         if without_ctc_loss(self.engine, micro_batches):
             warn_once(f"training has {NO_CTC_LOSS}")
@@ -364,6 +472,8 @@ class Trainer:
             launched, micro_batches = self.launched.popleft()
             outcome = launched.outcome()
             stop |= outcome.sums.pop("stop") > 0
+            self.progress.timing.begin_step(outcome.number, outcome.sums.pop("clock"))
+            self._say_how_long()
             now = time.perf_counter()
             outcome.sums["elapsed"] = (now - self.read_at) * self.world.size
             self.read_at = now
@@ -395,7 +505,8 @@ class Trainer:
                 "lr": outcome.lrs[-1],
                 "grad_norm": outcome.grad_norm,
             }
-            self.reporter.interval(number, scalars)
+            to_go = progress.timing.seconds_to_go(self.config, self._place())
+            self.reporter.interval(number, scalars, to_go)
             progress.interval = Totals()
 
     def _most_unread_now(self, *, saves: bool) -> int:
@@ -508,6 +619,9 @@ class Trainer:
             progress.to_observe = progress.epoch
 
         progress.end_epoch(losses["loss"])
+        progress.timing.end_epoch(self.world.gather(self._seconds())[0], progress.step + 1)
+        if not progress.end(self.config) and progress.timing.is_up(self.config, self._place()):
+            progress.timing.ended_by = self.config.max_hours
         self.save(needed=bool(progress.end(self.config)))
         if self.world.rank == 0:
             self.folder.keep(self.config.keep_last, self.config.keep_best)

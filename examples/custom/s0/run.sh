@@ -85,6 +85,8 @@ dir=${dir:-exp/$(basename "$config" .yaml)${bpe:+_bpe$bpe}}
 if stage 4 "train ($dir)"; then
   if has_cmvn; then require data/train/global_cmvn; fi
   if has_units; then require "$dict/units.txt"; fi
+  # Before a long training; a short one says it after its first steps.
+  if [[ ! -e $dir/train.yaml ]] && (($(wc -l <data/train/text) > 1000)); then with_options train.sh --forecast true; fi
   with_options train.sh
 fi
 

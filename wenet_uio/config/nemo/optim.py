@@ -7,6 +7,7 @@ from typing import Any
 
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.references import MISSING, refuse_unresolved
+from wenet_uio.config.schedules import BEYOND_ANY_RUN
 
 OPTIMIZERS = ("adam", "adamw")
 OPTIM_KEYS = ("name", "lr", "betas", "eps", "weight_decay", "sched")
@@ -31,8 +32,6 @@ UNUSED = (
     "iters_per_batch",
 )
 """Keys of `sched` that NeMo fills in or reads in other schedules."""
-BEYOND_ANY_RUN = 100_000_000
-"""Steps that no run takes."""
 CONSTANT = {
     "scheduler": "tri_stage",
     "scheduler_conf": {"warmup_steps": 0, "hold_steps": BEYOND_ANY_RUN, "decay_steps": 1},

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from wenet_uio.config.base import ConfigError
@@ -42,8 +44,8 @@ NOT_NEEDED = {
     "reload_dataloaders_every_n_epochs": "every epoch is planned anew",
     "amp_backend": "PyTorch has mixed precision itself",
     "amp_level": "PyTorch has mixed precision itself",
-    "min_epochs": "nothing ends a run before max_epoch and max_steps, unless patience is set",
-    "min_steps": "nothing ends a run before max_epoch and max_steps, unless patience is set",
+    "min_epochs": "only patience and max_time end a run before max_epoch and max_steps",
+    "min_steps": "only patience and max_time end a run before max_epoch and max_steps",
     "callbacks": "a run saves, averages and stops by keys of train.yaml",
     "plugins": "train_engine selects the engine",
     "default_root_dir": "the folder of a run is train.py --model_dir",
@@ -73,7 +75,6 @@ OFF: dict[str, tuple[Any, ...]] = {
     "fast_dev_run": (False, None),
     "overfit_batches": (0, 0.0, None),
     "detect_anomaly": (False, None),
-    "max_time": (None,),
     "gradient_clip_algorithm": ("norm", None),
     "limit_predict_batches": (1.0, None),
     "barebones": (False, None),
@@ -87,7 +88,6 @@ INSTEAD = {
     "overfit_batches": "give a short list as --train_data",
     "detect_anomaly": "steps with infinite gradients are skipped and counted, see "
     "max_nonfinite_steps; remove the key",
-    "max_time": "write max_steps; a run that gets SIGTERM saves its state",
     "gradient_clip_algorithm": "gradients are bounded by their norm; write norm",
     "limit_predict_batches": "give a shorter list to recognize.py",
     "barebones": "remove the key",
@@ -99,6 +99,7 @@ INSTEAD = {
 LENGTHS = (
     "max_steps",
     "max_epochs",
+    "max_time",
     "limit_train_batches",
     "val_check_interval",
     "accumulate_grad_batches",
@@ -171,20 +172,49 @@ def _lengths(trainer: Mapping[str, Any], where: str, notes: list[str]) -> dict[s
 
 
 def _run_length(trainer: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the length of the run. With `max_steps` alone, as in Lightning, no epoch ends it."""
+    """Return the length of the run. With `max_steps` or `max_time` alone, as in Lightning, no epoch
+    ends it.
+    """
+    hours = _hours(trainer.get("max_time"), f"{where}.max_time")
+    bound: dict[str, Any] = {} if hours is None else {"max_hours": hours}
     steps = _endless_or_number(trainer, "max_steps", where)
     epochs = _endless_or_number(trainer, "max_epochs", where)
     if epochs is not None:
         epochs *= _validations_of_epoch(trainer, where)
     if steps is not None:
-        return {"max_steps": steps, "max_epoch": epochs or ENDLESS}
+        return {**bound, "max_steps": steps, "max_epoch": epochs or ENDLESS}
+    if bound:
+        return {**bound, "max_epoch": epochs or ENDLESS}
     if epochs is None and "max_epochs" in trainer:
         raise ConfigError(
             f"{where}.max_epochs: {trainer['max_epochs']!r} without max_steps never ends; write "
-            "max_epochs or max_steps"
+            "max_epochs, max_steps or max_time"
         )
 
     return {} if epochs is None else {"max_epoch": epochs}
+
+
+def _hours(value: Any, where: str) -> float | None:
+    """Return the hours of `max_time`: DD:HH:MM:SS, or the numbers that timedelta takes."""
+    if value is None:
+        return None
+
+    parts: Mapping[Any, Any] = value if isinstance(value, Mapping) else {}
+    if isinstance(value, str) and re.fullmatch(r"\d+:\d\d?:\d\d?:\d\d?", value):
+        names = ("days", "hours", "minutes", "seconds")
+        parts = dict(zip(names, map(int, value.split(":")), strict=True))
+
+    try:
+        seconds = timedelta(**parts).total_seconds()
+    except (TypeError, OverflowError):
+        seconds = 0.0
+    if seconds > 0:
+        return seconds / 3600
+
+    raise ConfigError(
+        f"{where}: expected a time above 0 as DD:HH:MM:SS, such as '00:04:00:00', or {{hours: 4}}, "
+        f"found {value!r}"
+    )
 
 
 def _epoch_batches(trainer: Mapping[str, Any], where: str) -> int | None:
