@@ -64,6 +64,13 @@ def board_folder(folder: str | Path, given: str | Path | None = None) -> Path:
     return Path(given, folder.resolve().name)
 
 
+def record_of_board(folder: Path, board: Path) -> dict[str, str]:
+    """Return what environment.yaml says of the folder of a run's TensorBoard files: nothing of the
+    usual one.
+    """
+    return {} if board == board_folder(folder) else {"tensorboard": str(board)}
+
+
 def recorded_board_folder(folder: str | Path) -> Path:
     """Return the folder of the TensorBoard files of a run that has begun."""
     starts = read_starts(folder)

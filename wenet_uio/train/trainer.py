@@ -21,7 +21,7 @@ from wenet_uio.config import Config
 from wenet_uio.dataset.ledger import reconciled
 from wenet_uio.dataset.types import Batch
 from wenet_uio.messages import listed, warn_once
-from wenet_uio.run_files import FRAMES, INIT, NONFINITE, TOO_LARGE, board_folder
+from wenet_uio.run_files import FRAMES, INIT, NONFINITE, TOO_LARGE, record_of_board
 from wenet_uio.train.baseline import BEFORE, Baseline, compared_loss, compared_name
 from wenet_uio.train.checkpoint import RunFolder, changed_lists, changes_since
 from wenet_uio.train.engine import Engine
@@ -281,8 +281,7 @@ class Trainer:
             seconds = {"utterance_seconds": self.train.utterance_seconds()}
             start = environment(self.world, self.progress.step + 1)
             source = self.started_from or {}
-            board = self.reporter.tensorboard_dir
-            curves = {} if board == board_folder(self.folder.path) else {"tensorboard": str(board)}
+            curves = record_of_board(self.folder.path, self.reporter.tensorboard_dir)
             self.folder.note_start({**start, **self._lists, **seconds, **source, **curves})
             self.reporter.open(self.progress.step + 1, self.tensorboard_mark)
 
