@@ -1,5 +1,5 @@
 """Files made from data, such as indexes: kept beside the data, or in the cache if that folder
-cannot be written.
+cannot be written or the name is too long.
 
 Readers look at the places in the same order as writers. So all processes of a node find the same
 file. The cache does not evict these files.
@@ -20,7 +20,9 @@ from wenet_uio.files import locked, written_aside
 
 Result = TypeVar("Result")
 
-NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
+NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG)
+"""Errors of a place that cannot have the file. The name of a kept file, of its lock or of the
+temporary file before it is longer than that of the data."""
 
 
 def places_of(*paths: str | Path) -> Iterator[Path]:
