@@ -79,6 +79,10 @@ class Loader:
                 len(self.corpus.bad) / cursor.world_size, f"the first is {key}: {reason}"
             )
 
+        if options.rank == 0:
+            for repeat in self.corpus.repeats:
+                warn_once(repeat)
+
         self.prefetch: Prefetch | None = None
         if self.corpus.is_remote:
             self.prefetch = Prefetch()

@@ -20,7 +20,7 @@ from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
 from wenet_uio.dataset.open import MIXTURE_SUFFIXES
 from wenet_uio.dataset.sources.lists import SourceList, lists_of_sources
 from wenet_uio.executor import add_executor_options, executor_of
-from wenet_uio.messages import note
+from wenet_uio.messages import note, warn_once
 from wenet_uio.prepare.index_lists import index_list
 
 
@@ -53,6 +53,8 @@ def main() -> int:
             indexed = index_list(source, executor_of(args))
         for key, reason in indexed.bad:
             print(f"bad: {key}: {reason}", file=sys.stderr)
+        for repeat in indexed.repeats:
+            warn_once(f"{indexed.data_list}: {repeat}")
 
         counts = {
             "data_list": indexed.data_list,

@@ -25,7 +25,7 @@ from wenet_uio.dataset.open import open_for
 from wenet_uio.diagnose.plan_page import PlanFiles
 from wenet_uio.diagnose.plan_plots import check_plot_path
 from wenet_uio.diagnose.plan_report import PlanReport, report_plan
-from wenet_uio.messages import note
+from wenet_uio.messages import note, warn_once
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -62,6 +62,8 @@ def print_report(report: PlanReport, corpus: Corpus, *, as_json: bool) -> None:
     (note if as_json else print)("\n".join(report.lines()))
     for key, reason in corpus.bad:
         print(f"bad: {key}: {reason}", file=sys.stderr)
+    for repeat in corpus.repeats:
+        warn_once(repeat)
 
     if as_json:
         print_json(report.as_dict())

@@ -177,6 +177,11 @@ class Corpus(ABC):
 
     @property
     @abstractmethod
+    def repeats(self) -> tuple[str, ...]:
+        """Sentences about utterances that the list has more than once, each with the list."""
+
+    @property
+    @abstractmethod
     def kinds(self) -> frozenset[Kind]:
         """The kinds of its samples."""
 
@@ -268,6 +273,11 @@ class StoredCorpus(Corpus):
     def kinds(self) -> frozenset[Kind]:
         """The kinds of its samples."""
         return frozenset({"audio"})
+
+    @property
+    def repeats(self) -> tuple[str, ...]:
+        """None: its samples are not compared."""
+        return ()
 
     @property
     def contents(self) -> str:

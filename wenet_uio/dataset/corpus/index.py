@@ -316,6 +316,11 @@ class ListIndex:
         return [(key, reason) for key, reason in self.meta["bad"]]
 
     @property
+    def repeats(self) -> tuple[str, ...]:
+        """Sentences about what the list has more than once; none in indexes of earlier versions."""
+        return tuple(self.meta.get("repeats", ()))
+
+    @property
     def is_remote(self) -> bool:
         """Whether any audio is in a remote store."""
         return self.meta.get("remote", False)

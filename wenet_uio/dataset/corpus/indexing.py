@@ -38,6 +38,12 @@ from wenet_uio.dataset.corpus.raw_index import (
     raw_index,
 )
 from wenet_uio.dataset.corpus.remote_index import update_kept_index
+from wenet_uio.dataset.corpus.repeats import (
+    KeyHashes,
+    Place,
+    repeats_in_lines,
+    repeats_in_shards,
+)
 from wenet_uio.dataset.corpus.shard_index import Comparison, shard_index
 from wenet_uio.dataset.corpus.unread_audio import Unread, has_returned
 from wenet_uio.dataset.formats.data_list import DataType, ShardFiles, shards_of
@@ -49,7 +55,7 @@ from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.kept_files import making, places_of
 from wenet_uio.dataset.storage.ranged_object import REQUESTS
 from wenet_uio.executor import Executor
-from wenet_uio.messages import hides_bar
+from wenet_uio.messages import hides_bar, warn_once
 
 log = logging.getLogger(__name__)
 THREADS = Executor(min(16, 2 * (os.cpu_count() or 1)), "threads")
@@ -143,11 +149,14 @@ def index_lines_of(
     unread: Unread = {}
     if data_type == "raw":
         columns, bad, unread, is_remote = raw_index(lines, per_run, executor, layout)
+        repeats = repeats_in_lines(
+            Rows.of_columns({name: columns[name] for name in (*COLUMNS, "keys")})
+        )
     else:
-        columns, bad, is_remote = _shard_columns(lines, layout)
+        columns, bad, is_remote, repeats = _shard_columns(lines, layout)
 
     state = lines.state()
-    meta = {
+    meta: dict[str, Any] = {
         "type": data_type,
         "bad": bad,
         "summary": asdict(summary_of(columns)),
@@ -159,20 +168,28 @@ def index_lines_of(
     }
     if unread:
         meta["unread"] = unread
+    if repeats:
+        meta["repeats"] = repeats
+    for repeat in repeats:
+        warn_once(f"{file.path}: {repeat}")
+
     file.digest = state.digest
     return ListIndex.write(places_of(index_of(file.path, layout)), columns, meta)
 
 
-def _shard_columns(lines: DataList, layout: Layout) -> tuple[Columns, list[Problem], bool]:
-    """Return columns of the index of a shard list, (key, reason) of what cannot be used, and
-    whether any tar is in a remote store.
+def _shard_columns(
+    lines: DataList, layout: Layout
+) -> tuple[Columns, list[Problem], bool, list[str]]:
+    """Return columns of the index of a shard list, (key, reason) of what cannot be used, whether
+    any tar is in a remote store, and sentences about what the list has more than once.
     """
     data_list = lines.path
     shards, bad = shards_of(data_list, (line for _, line in lines.lines()))
     is_remote = any_remote(shards)
     check_shard_files(data_list, shards)
     bad.extend(entries_outside(shards))
-    used: list[bytes] = []
+    used: list[str] = []
+    hashes = KeyHashes()
     lengths = GrowingColumns({name: COLUMNS[name] for name in Stored._fields})
 
     def rows() -> Iterator[Rows]:
@@ -181,17 +198,23 @@ def _shard_columns(lines: DataList, layout: Layout) -> tuple[Columns, list[Probl
         for shard, (shard_lengths, problems) in zip(shards, bar, strict=True):
             bad.extend(problems)
             if len(shard_lengths):
-                used.append(shard.encode())
+                used.append(shard)
+                hashes.add(shard_lengths.key_hash)
                 lengths.append(shard_lengths)
                 yield shard_lengths
 
     table = shard_table(rows())
-    table["paths"] = np.frombuffer(b"".join(used), dtype=np.uint8)
+    paths = [shard.encode() for shard in used]
+    table["paths"] = np.frombuffer(b"".join(paths), dtype=np.uint8)
     table["first_row"] = np.cumsum(table["samples"], dtype=np.int64) - table["samples"]
     table |= lengths.arrays()
-    table["path_end"] = np.cumsum([len(path) for path in used], dtype=np.uint64)
+    table["path_end"] = np.cumsum([len(path) for path in paths], dtype=np.uint64)
 
-    return table, bad, is_remote
+    def key_at(place: Place) -> str:
+        rows, _ = index_shard(used[place.shard], data_list, layout)
+        return rows.key(place.row)
+
+    return table, bad, is_remote, repeats_in_shards(used, table["digest"], hashes, key_at)
 
 
 def index_shards(

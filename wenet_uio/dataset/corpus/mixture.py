@@ -178,6 +178,13 @@ class Mixture(Corpus):
         return any(source.corpus.has_text_only for source in self.sources)
 
     @property
+    def repeats(self) -> tuple[str, ...]:
+        """Those within the list of each source; a list may be several sources on purpose."""
+        return tuple(
+            dict.fromkeys(repeat for source in self.sources for repeat in source.corpus.repeats)
+        )
+
+    @property
     def kinds(self) -> frozenset[Kind]:
         """The kinds of its samples."""
         return frozenset().union(*(source.corpus.kinds for source in self.sources))
@@ -385,6 +392,11 @@ class MixedPass(Corpus):
     def counts_digest(self) -> str:
         """That of the mixture."""
         return self.mixture.counts_digest
+
+    @property
+    def repeats(self) -> tuple[str, ...]:
+        """Those of the mixture."""
+        return self.mixture.repeats
 
     @property
     def kinds(self) -> frozenset[Kind]:

@@ -72,6 +72,11 @@ class RawCorpus(LineCorpus):
         super().__init__(lines, dict(index.columns), index.meta)
 
     @property
+    def repeats(self) -> tuple[str, ...]:
+        """Sentences about keys and shards that the list has more than once."""
+        return tuple(f"{self.data_list}: {repeat}" for repeat in self._index.repeats)
+
+    @property
     def kinds(self) -> frozenset[Kind]:
         """The kinds of its samples: audio, or features in its place."""
         return frozenset({"features" if self._index.has_features else "audio"})

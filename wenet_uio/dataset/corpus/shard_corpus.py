@@ -129,6 +129,11 @@ class ShardCorpus(StoredCorpus):
         return Stored(*(column[rows] for column in self._lengths))
 
     @property
+    def repeats(self) -> tuple[str, ...]:
+        """Sentences about keys and shards that the list has more than once."""
+        return tuple(f"{self.data_list}: {repeat}" for repeat in self._index.repeats)
+
+    @property
     def kinds(self) -> frozenset[Kind]:
         """The kinds of its samples: audio, or features in its place."""
         return frozenset({"features" if self._index.has_features else "audio"})

@@ -69,6 +69,11 @@ class TokenCounted(Corpus):
         return hashlib.blake2b(np.ascontiguousarray(self._counts).data, digest_size=8).hexdigest()
 
     @property
+    def repeats(self) -> tuple[str, ...]:
+        """Those of the corpus."""
+        return self.corpus.repeats
+
+    @property
     def kinds(self) -> frozenset[Kind]:
         """The kinds of its samples."""
         return self.corpus.kinds
