@@ -98,6 +98,19 @@ def written_aside(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator
         raise
 
 
+@contextmanager
+def naming(path: str | Path) -> Iterator[None]:
+    """Give an error of the system the name of the file that the block reads or writes: errors of
+    open files have none.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
 def require_writable(path: str | Path) -> None:
     """Check before long work that a file or folder can be made at `path`; nothing is left there.
 
@@ -410,7 +423,7 @@ def digest_of(path: str | Path, algorithm: str = "sha256") -> str:
     """Return the hexadecimal digest of the contents of a file; `algorithm` is a name that hashlib
     knows.
     """
-    with open(path, "rb") as file:
+    with open(path, "rb") as file, naming(path):
         return digest_of_blocks(iter(lambda: file.read(1 << 20), b""), algorithm)
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from wenet_uio.files import naming
+
 SMALLEST_VARIANCE = 1e-20
 """Lower bound of a variance; avoids a division by zero."""
 
@@ -45,7 +47,8 @@ def load_cmvn(path: str | Path, is_json: bool, dim: int) -> GlobalCMVN:
         OSError: the file cannot be read.
         ValueError: the file has another format, or statistics of another number of features.
     """
-    text = Path(path).read_text(encoding="utf-8")
+    with naming(path):
+        text = Path(path).read_text(encoding="utf-8")
     try:
         sums, squares, count = _from_json(text) if is_json else _from_kaldi(text)
     except (ValueError, KeyError, TypeError) as error:

@@ -15,6 +15,7 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from wenet_uio.dataset.formats.errors import ListError
+from wenet_uio.files import naming
 from wenet_uio.prepare.timed_texts import SILENCES, TimedText
 
 Span = tuple[float, float]
@@ -53,7 +54,8 @@ def read_eaf(path: str | Path) -> ElanFile:
         ListError: the file is damaged, or no .eaf.
     """
     try:
-        root = ElementTree.parse(path).getroot()
+        with naming(path):
+            root = ElementTree.parse(path).getroot()
         times = _times(root)
         spans = _spans(root, times)
         tiers = [_tier(tier, spans) for tier in root.iterfind("TIER")]

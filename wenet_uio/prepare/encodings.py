@@ -15,6 +15,7 @@ from typing import NamedTuple
 from charset_normalizer import from_bytes
 
 from wenet_uio.dataset.formats.errors import ListError
+from wenet_uio.files import naming
 from wenet_uio.text.table import HAS_NUL
 
 MARKS = {
@@ -56,7 +57,8 @@ def decoded(path: str | Path) -> DecodedText:
     Raises:
         ListError: no encoding fits, or the text has NUL characters.
     """
-    data = Path(path).read_bytes()
+    with naming(path):
+        data = Path(path).read_bytes()
     if data.startswith(ARCHIVE):
         raise ListError(f"{path}:1: an archive or spreadsheet, and no text; name it .xlsx or .ods")
 

@@ -11,6 +11,7 @@ from html import unescape
 from pathlib import Path
 
 from wenet_uio.dataset.formats.errors import ListError
+from wenet_uio.files import naming
 from wenet_uio.text.table import HAS_NUL
 
 PAUSE = 0.5
@@ -75,7 +76,8 @@ def text_of_file(path: str | Path) -> str:
     Raises:
         ListError: the file has another encoding, or NUL characters.
     """
-    data = Path(path).read_bytes()
+    with naming(path):
+        data = Path(path).read_bytes()
     encoding = "utf-16" if data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig"
     try:
         text = data.decode(encoding)
@@ -224,7 +226,7 @@ def _tier(tokens: Iterator[str]) -> Tier:
 
 def is_labels(path: str | Path) -> bool:
     """Tell whether a text file has labels of Audacity: its first line has two times and a tab."""
-    with open(path, encoding="utf-8-sig", errors="replace") as file:
+    with open(path, encoding="utf-8-sig", errors="replace") as file, naming(path):
         return LABEL.match(file.readline()) is not None
 
 

@@ -6,6 +6,8 @@ from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
 
+from wenet_uio.files import naming
+
 HAS_NUL = "holds NUL characters; convert the file with iconv if it is UTF-16, or remove them"
 
 
@@ -41,7 +43,7 @@ def numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     Raises:
         ValueError: a line is not UTF-8, or holds NUL characters; the message has file and line.
     """
-    with open(path, "rb") as file:
+    with open(path, "rb") as file, naming(path):
         for number, raw in enumerate(file, 1):
             if number == 1:
                 raw = raw.removeprefix(BOM_UTF8)

@@ -21,7 +21,7 @@ import yaml
 from wenet_uio.config import Config, save_config
 from wenet_uio.config.named_files import changed_files, copy_files, with_names_of
 from wenet_uio.config.yaml_file import read_yaml
-from wenet_uio.files import remove_left_over, temporary_of, written_aside
+from wenet_uio.files import naming, remove_left_over, temporary_of, written_aside
 from wenet_uio.models.weights import SpoiltError, first_sentence, load_checked, refuse_nonfinite
 from wenet_uio.run_files import (
     ENVIRONMENT,
@@ -95,12 +95,14 @@ class RunFolder:
                 error.strerror,
             )
 
-        lock.truncate(0)
-        lock.write(
-            f"process {os.getpid()} of {platform.node()}, since "
-            f"{time.strftime('%Y-%m-%d %H:%M:%S')}\n"
-        )
-        lock.flush()
+        with naming(self.path / LOCK):
+            lock.truncate(0)
+            lock.write(
+                f"process {os.getpid()} of {platform.node()}, since "
+                f"{time.strftime('%Y-%m-%d %H:%M:%S')}\n"
+            )
+            lock.flush()
+
         self._lock = lock  # closing any handle of the file would remove the lock
 
     def open(self, config: Config, *, resumed: bool) -> None:

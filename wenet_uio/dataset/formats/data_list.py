@@ -33,6 +33,7 @@ from wenet_uio.dataset.formats.keys import (
 )
 from wenet_uio.dataset.formats.patterns import MOST_DIGITS, expand
 from wenet_uio.dataset.storage import objects
+from wenet_uio.files import naming
 from wenet_uio.text.characters import BYTE_ORDER_MARK, without_mark
 
 DataType = Literal["raw", "shard"]
@@ -265,7 +266,9 @@ def split_shard_list(path: str | Path) -> tuple[list[str], list[tuple[str, str]]
     Raises:
         MissingFileError: a pattern matches no file; the message names the line.
     """
-    return shards_of(path, Path(path).read_bytes().split(b"\n"))
+    with naming(path):
+        content = Path(path).read_bytes()
+    return shards_of(path, content.split(b"\n"))
 
 
 def shards_of(path: str | Path, lines: Iterable[bytes]) -> tuple[list[str], list[tuple[str, str]]]:
@@ -383,7 +386,7 @@ def locate(wav: str, data_list: str | Path) -> str:
 def lines_of(path: str) -> Iterator[tuple[int, bytes]]:
     """Yield the offset and bytes of each line of a file."""
     offset = 0
-    with open(path, "rb") as file:
+    with open(path, "rb") as file, naming(path):
         for line in file:
             yield offset, line
             offset += len(line)

@@ -24,6 +24,8 @@ from wenet_uio.dataset.formats.sample_layout import FoundSample, split_name
 from wenet_uio.dataset.formats.tar_members import Member
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.kept_files import places_of, write_kept
+from wenet_uio.files import naming
+from wenet_uio.uris import shown
 
 
 def is_cuts(manifest: str) -> bool:
@@ -54,7 +56,11 @@ def read_cuts(path: str, bad: list[tuple[str, str]]) -> Iterator[Any]:
         raise ListError(f"{path}: reading cuts needs lhotse; pip install lhotse") from None
 
     is_packed = path.partition("?")[0].lower().endswith(".gz")
-    with objects.open_or_hold(path) as stored, gzip.open(stored) if is_packed else stored as file:
+    with (
+        objects.open_or_hold(path) as stored,
+        gzip.open(stored) if is_packed else stored as file,
+        naming(shown(path)),
+    ):
         try:
             for number, line in enumerate(file, 1):
                 if not line.strip():

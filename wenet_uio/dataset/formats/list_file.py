@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from wenet_uio.dataset.formats.data_list import DataType, shards_of
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.storage.archives import MARK_BYTES, is_tar, kind_of_archive
-from wenet_uio.files import digest_of_blocks
+from wenet_uio.files import digest_of_blocks, naming
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -97,11 +97,13 @@ class LineFile:
                 "again"
             )
 
-        return os.pread(self.fileno(), size, offset)
+        with naming(self.path):
+            return os.pread(self.fileno(), size, offset)
 
     def _content_digest(self) -> str:
         """Return `digest_of` the open file; the path may name another file by now."""
-        return digest_of_blocks(self._blocks())
+        with naming(self.path):
+            return digest_of_blocks(self._blocks())
 
     def _blocks(self) -> Iterator[bytes]:
         """Yield the bytes of the file; its position stays."""
@@ -112,7 +114,9 @@ class LineFile:
 
     def _size_and_time(self) -> tuple[int, int]:
         """Return the bytes of the file, and when it was last written, in ns."""
-        status = os.fstat(self.fileno())
+        with naming(self.path):
+            status = os.fstat(self.fileno())
+
         return status.st_size, status.st_mtime_ns
 
     def __reduce__(self) -> tuple[Callable, tuple]:
@@ -155,7 +159,7 @@ class DataList:
         """
         self.file, self.path = file, file.path
         self._digest: str | None = None
-        self._raw = _HashedFile(file.fileno())
+        self._raw = _HashedFile(file)
         self._file = io.BufferedReader(self._raw, BLOCK)
         self._refuse_shard()
         self.head = self._read_head()
@@ -233,14 +237,17 @@ class DataList:
 class _HashedFile(io.FileIO):
     """An open file whose bytes are hashed as they are read from its beginning."""
 
-    def __init__(self, descriptor: int) -> None:
-        super().__init__(descriptor, closefd=False)
+    def __init__(self, file: LineFile) -> None:
+        super().__init__(file.fileno(), closefd=False)
+        self._path = file.path
         self.seek(0)
         self.state = hashlib.sha256(usedforsecurity=False)
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         """Read into `buffer`; return the number of bytes."""
-        count = super().readinto(buffer)
+        with naming(self._path):
+            count = super().readinto(buffer)
+
         self.state.update(memoryview(buffer)[:count])
         return count
 

@@ -29,6 +29,8 @@ from wenet_uio.dataset.formats.sample_layout import TEXT_SUFFIXES, FoundSample, 
 from wenet_uio.dataset.formats.tar_members import Member
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.versions import Version
+from wenet_uio.files import naming
+from wenet_uio.uris import shown
 
 SUB = re.compile(r"-sub\d+(?=(\.\w+)?$)")
 """Suffix of the audio name in the second and later entries of one member: `x-sub1.wav` is in
@@ -162,6 +164,7 @@ def _numbered(manifest: str) -> list[tuple[int, bytes]]:
         with (
             objects.open_or_hold(manifest) as stored,
             gzip.open(stored) if is_packed else stored as file,
+            naming(shown(manifest)),
         ):
             return [(number, line) for number, line in enumerate(file, 1) if line.strip()]
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

@@ -13,7 +13,7 @@ from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import without_query
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.settings import cache_folder
-from wenet_uio.files import written_aside
+from wenet_uio.files import naming, written_aside
 from wenet_uio.uris import shown
 
 
@@ -35,6 +35,7 @@ def local_manifest(path: str) -> str:
         with (
             objects.open_or_hold(path) as stored,
             gzip.open(stored) if _is_gz(path) else stored as file,
+            naming(shown(path)),
         ):
             lines = b"".join(_with_absolute_audio(line, path) for line in file)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

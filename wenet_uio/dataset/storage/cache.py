@@ -37,7 +37,7 @@ from wenet_uio.dataset.storage.versions import (
     StorageError,
     Version,
 )
-from wenet_uio.files import digest_of, written_aside
+from wenet_uio.files import digest_of, naming, written_aside
 from wenet_uio.uris import shown
 
 VERSION_KEPT = 3600.0
@@ -115,12 +115,17 @@ def unpack_gzip(uri: str, packed: BinaryIO, write: Callable[[bytes], Any]) -> No
     Raises:
         StorageError: the file is damaged, or is no gzip, or only its checksum is missing.
     """
-    first_piece = packed.read(PIECE)
+
+    def read() -> bytes:
+        with naming(shown(uri)):
+            return packed.read(PIECE)
+
+    first_piece = read()
     if kind := why_no_gzip(first_piece):
         raise StorageError(f"{shown(uri)}: {kind}")
 
     inflater = zlib.decompressobj(wbits=31)  # 31: gzip, with its checksum
-    pieces = itertools.chain([first_piece], iter(lambda: packed.read(PIECE), b""))
+    pieces = itertools.chain([first_piece], iter(read, b""))
     try:
         for piece in pieces:
             data = piece

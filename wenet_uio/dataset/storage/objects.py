@@ -25,6 +25,7 @@ from wenet_uio.dataset.storage.driver_store import driver
 from wenet_uio.dataset.storage.settings import cache_folder, deadline
 from wenet_uio.dataset.storage.transfer import transfer, version_of
 from wenet_uio.dataset.storage.versions import NO_ROOM, DriverError, StorageError, Version
+from wenet_uio.files import naming
 from wenet_uio.uris import shown
 
 PACKED = (".tar.gz", ".tgz")
@@ -230,7 +231,7 @@ def read_bytes(uri: str | Path) -> bytes:
     Raises:
         OSError: the file or object cannot be read.
     """
-    with open_or_hold(uri) as file:
+    with open_or_hold(uri) as file, naming(shown(uri)):
         return file.read()
 
 
