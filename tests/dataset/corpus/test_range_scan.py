@@ -248,7 +248,8 @@ def test_a_server_without_ranges_is_named_once_and_its_tars_are_fetched(tmp_path
         server.ranges_are = "ignored"
         (tmp_path / "x.list").write_text(f"{server.url}/x{{0..2}}.tar\n")
         build_index(str(tmp_path / "x.list"), "shard")
-        assert [record.getMessage() for record in caplog.records] == [
+        messages = [record.getMessage() for record in caplog.records]
+        assert [message for message in messages if message.startswith(server.url)] == [
             f"{server.url} sends no byte ranges; its objects are fetched whole to be indexed"
         ]
         with pytest.raises(NoRangesError):
