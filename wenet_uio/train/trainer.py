@@ -295,11 +295,7 @@ class Trainer:
             if self.compared:
                 self._validate_start(self.compared)
             self.save()
-        if self.progress.to_observe is not None:
-            cv = FirstUtterance(self.cv)
-            for _ in cv:
-                self.watchdog.beat("reading an utterance for pictures")
-            self._observe(self.progress.to_observe, cv)
+        self._observe_saved_epoch()
 
     def _validate_start(self, compared: Mapping[str, float]) -> None:
         """Validate the weights that the run starts from, and keep their loss."""
@@ -629,6 +625,16 @@ class Trainer:
             self._observe(progress.to_observe, cv)
 
         return True
+
+    def _observe_saved_epoch(self) -> None:
+        """Write the pictures that the end of an earlier start left out."""
+        if self.progress.to_observe is None:
+            return
+
+        cv = FirstUtterance(self.cv)
+        for _ in cv:
+            self.watchdog.beat("reading an utterance for pictures")
+        self._observe(self.progress.to_observe, cv)
 
     def _observe(self, epoch: int, cv: FirstUtterance) -> None:
         """Write the pictures of an epoch whose state is saved, and its audio once in a run."""
