@@ -85,6 +85,47 @@ def test_a_config_may_name_its_data_and_mix_text_without_audio_into_it(corpus: P
     )
 
 
+ENABLE_LHOTSE = [
+    "model.train_ds.manifest_filepath=train.json",
+    "model.train_ds.num_workers=4",
+    "model.train_ds.min_duration=0.1",
+    "model.train_ds.max_duration=30.0",
+    "model.train_ds.shuffle=true",
+    "++model.train_ds.use_lhotse=True",
+    "++model.train_ds.batch_duration=4",
+    "++model.train_ds.quadratic_duration=30",
+    "++model.train_ds.num_buckets=30",
+    "++model.train_ds.num_cuts_for_bins_estimate=10000",
+    "++model.train_ds.bucket_buffer_size=10000",
+    "++model.train_ds.shuffle_buffer_size=10000",
+    "++trainer.use_distributed_sampler=false",
+    "++trainer.limit_train_batches=2",
+    "trainer.val_check_interval=2",
+    "trainer.max_steps=4",
+]
+"""Overrides of NeMo's document for Lhotse, with smaller numbers."""
+
+
+def test_the_overrides_of_nemos_document_train_on_two_ranks_and_each_note_is_said_once(
+    corpus: Path,
+) -> None:
+    lines = [json.loads(line) for line in (corpus / "train.list").read_text().splitlines()]
+    entries = [
+        {"audio_filepath": line["wav"], "text": line["txt"], "duration": 0.5} for line in lines
+    ]
+    (corpus / "train.json").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    keys = {key: value for key, value in CONFIG.items() if key != "max_epoch"}
+    (corpus / "train.yaml").write_text(yaml.safe_dump(keys))
+    options = ("--override_config", *ENABLE_LHOTSE)
+    status, said = train(corpus, "exp", *options, ranks=2, train_data=None)
+    assert status == 0, said
+    assert yaml.safe_load((corpus / "exp/epoch_1.yaml").read_text())["step"] == 4
+    notes = [
+        line.partition(" train.yaml: ")[2] for line in said.splitlines() if "not needed" in line
+    ]
+    assert len(notes) == len(set(notes)) == 7
+
+
 def test_training_writes_a_run_that_other_tools_can_use_and_logs_that_it_is_complete(
     corpus: Path,
 ) -> None:
