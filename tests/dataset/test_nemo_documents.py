@@ -263,6 +263,37 @@ def test_audio_and_text_of_one_loader_share_the_bound_on_tokens(folder, ranks):
     assert of_audio == {f"c{n:02d}" for n in range(40) if tokens(f"c{n:02d}", total=True) <= 40}
 
 
+@RANKS
+@pytest.mark.parametrize(
+    ("total", "sizes"), [(True, {14: 512, 25: 192, 36: 128}), (False, {10: 128, 15: 192})]
+)
+def test_batches_of_text_have_the_sizes_of_their_buckets(folder, ranks, total, sizes):
+    """The bins and sizes of the document; a pair has n and 2 n tokens."""
+    words = [n % 14 + 1 for n in range(3000)]
+    (folder / "en.txt").write_text("".join("x" * n + "\n" for n in words))
+    (folder / "pl.txt").write_text("".join("y" * 2 * n + "\n" for n in words))
+    pair = {"source_path": str(folder / "en.txt"), "target_path": str(folder / "pl.txt")}
+    train_ds = {
+        "input_cfg": [{"type": "txt_pair", **pair}],
+        "use_multimodal_sampling": True,
+        "measure_total_length": total,
+        "bucket_duration_bins": [[10, 4], [10, 26], [15, 10]],
+        "bucket_batch_size": [512, 128, 192],
+    }
+    steps = steps_of(train_ds, ranks, characters=True)
+    lengths = {number: (3 if total else 1) * n for number, n in enumerate(words, 1)}
+    batches = [
+        [lengths[int(key.rpartition(":")[2])] for key in batch] for step in steps for batch in step
+    ]
+    for batch in batches:
+        (size,) = {next(sizes[end] for end in sizes if length <= end) for length in batch}
+        assert len(batch) <= size
+
+    kept = [length for length in lengths.values() if length <= max(sizes)]
+    assert sorted(length for batch in batches for length in batch) == sorted(kept)
+    assert max(map(len, batches)) > 0.7 * max(sizes.values())
+
+
 def length_of(key):
     """Tokens of an utterance or of line `t.txt:n`."""
     if ":" not in key:

@@ -55,6 +55,11 @@ class BatchConf(Section):
     a batch of audio, instead of max_frames_in_batch and batch_duration."""
     quadratic_factor: Positive | None = None
     """With batch_tokens: a sample of n tokens counts as n + n² / quadratic_factor."""
+    token_buckets: Annotated[tuple[tuple[Positive, Positive], ...], Field(min_length=1)] | None = (
+        None
+    )
+    """bucket: (most tokens, texts of a batch) of each bucket of text without audio, or of
+    conversations, instead of batch_tokens. Longer texts are left out."""
     use_semi_sorted_batching: bool = False
     """Sort all samples by length plus noise, instead of sorting random blocks by length. US patent
     11915685 B2 covers this method: check that you may use it before you switch it on."""
@@ -106,6 +111,17 @@ class BatchConf(Section):
                 )
 
         _require_rising("bucket_duration_bins", ends)
+        return self
+
+    @model_validator(mode="after")
+    def _token_buckets_fit(self) -> BatchConf:
+        """Raise ValueError if buckets of tokens are out of order, or meet another bound of texts."""
+        if self.token_buckets is None:
+            return self
+        if self.batch_type != "bucket" or self.batch_tokens is not None:
+            raise ValueError("token_buckets goes with batch_type: bucket, and without batch_tokens")
+
+        _require_rising("token_buckets", tuple(tokens for tokens, _ in self.token_buckets))
         return self
 
     @model_validator(mode="after")

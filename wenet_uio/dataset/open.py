@@ -335,6 +335,6 @@ def _check_text_policy(name: str, leaf: _Leaf, measure: Measure | None) -> None:
     if measure is None or not leaf.corpus.has_text_only or measure.policy.has_batches_of_text:
         return
     raise ListError(
-        f"{name}: {leaf.corpus.data_list} is text alone, which needs batch_conf.batch_tokens, or "
-        "batch_type: static"
+        f"{name}: {leaf.corpus.data_list} is text alone, which needs batch_conf.batch_tokens, "
+        "token_buckets, or batch_type: static"
     )

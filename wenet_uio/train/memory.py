@@ -194,7 +194,8 @@ class SizeLimit:
 
         batch_conf = self.conf.batch_conf
         if batches[0].text_only or audio_tokens_of(batch_conf, self.conf.filter_conf):
-            key = f"batch_conf.batch_tokens (now {batch_conf.batch_tokens})"
+            name = "batch_tokens" if batch_conf.token_buckets is None else "token_buckets"
+            key = f"batch_conf.{name} (now {getattr(batch_conf, name)})"
         elif len(batches) > 1:
             key = "join_micro_batches"
         else:

@@ -125,6 +125,7 @@ BATCH_VALUES = {
     "bucket_choice": "lenient",
     "batch_tokens": 50,
     "quadratic_factor": None,
+    "token_buckets": None,
     "use_semi_sorted_batching": True,
     "randomization_factor": 0.2,
     "length_jitter": 0.0,

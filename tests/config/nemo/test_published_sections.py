@@ -277,7 +277,7 @@ SECONDS = ((0.8, 4), (0.8, 26), (1.2, 10))
                 "batch_type": "bucket",
                 "bucket_duration_bins": (0.8, 1.6, 2.4),
                 "bucket_batch_size": (512, 128, 192),
-                "batch_tokens": 2560,
+                "token_buckets": ((10, 512), (20, 128), (30, 192)),
             },
             {"token_equivalent_duration": 0.08, "measure_total_length": False},
         ),

@@ -33,6 +33,9 @@ CONFS = {
     "filters": {
         "filter_conf": {"min_length": 100, "max_duration": 20.0, "min_tpt": 0.5, "max_tpt": 3.0}
     },
+    "buckets of texts": {
+        "batch_conf": {**BUCKETS, "token_buckets": ((14, 512), (25, 192), (36, 128))},
+    },
     "audio in tokens": {
         "batch_conf": {"batch_type": "dynamic", "batch_tokens": 1000, "quadratic_factor": 50},
         "filter_conf": {"token_equivalent_duration": 0.08, "max_tokens": 500},

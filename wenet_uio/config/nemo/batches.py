@@ -277,7 +277,12 @@ def _buckets_in_tokens(
 
     ends = _ends_in_seconds(section, bins)
     if ends is None:
-        return _text_batches(section, where, notes)
+        tokens = min(end * size for end, size in _token_buckets(section, bins, sizes))
+        notes.append(
+            f"{where}.bucket_batch_size: read as batch_tokens: {tokens}, the smallest padded batch "
+            "of its buckets"
+        )
+        return {"batch_type": "dynamic", "batch_tokens": tokens}
 
     of_text = {} if set(kinds) == {"audio"} else _text_batches(section, where, notes)
     buckets = {"bucket_duration_bins": ends, "bucket_batch_size": sizes}
@@ -333,9 +338,7 @@ def _max_tps(limits: list[float], bins: list[Any], where: str) -> list[float]:
 
 
 def _text_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
-    """Return batches of tokens or of a number of texts. Buckets of tokens become the smallest
-    padded batch among them.
-    """
+    """Return batches of tokens, of buckets of tokens, or of a number of texts."""
     if "batch_tokens" in section:
         if "batch_size" in section:
             notes.append(
@@ -345,13 +348,7 @@ def _text_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> d
 
     bins, sizes = section.get("bucket_duration_bins") or [], section.get("bucket_batch_size") or []
     if bins and len(bins) == len(sizes):
-        total = section.get("measure_total_length", True)
-        tokens = _smallest_padded(bins, sizes, total=total)
-        notes.append(
-            f"{where}.bucket_batch_size: read as batch_tokens: {tokens}, the smallest padded batch "
-            "of its buckets"
-        )
-        return {"batch_type": "dynamic", "batch_tokens": tokens}
+        return {"batch_type": "bucket", "token_buckets": _token_buckets(section, bins, sizes)}
 
     if "bucket_batch_size" in section:
         raise ConfigError(
@@ -366,14 +363,24 @@ def _text_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> d
     )
 
 
-def _smallest_padded(bins: list[Any], sizes: list[int], *, total: bool) -> int:
-    """Return the tokens of the smallest padded batch of some buckets.
+def _token_buckets(
+    section: Mapping[str, Any], bins: list[Any], sizes: list[int]
+) -> list[tuple[int, int]]:
+    """Return (most tokens, batch size) of each bucket, rising.
+
+    The index has one length of a sample, in which the tokens of both texts of a pair are added, or
+    those of the first text alone. Buckets of two numbers are those of this length; the smaller of
+    two batches of one length is taken.
 
     Args:
-        bins: most tokens of each bucket; of pairs, a list of two numbers, one for each text.
+        section: keys of the loader; measure_total_length says which length the samples have.
+        bins: most tokens of each bucket; of pairs, two numbers, one for each text.
         sizes: texts in a batch of each bucket.
-        total: count both texts of a pair; False: the first.
     """
-    counted = slice(None) if total else slice(1)
-    lengths = [sum(end[counted]) if isinstance(end, list) else end for end in bins]
-    return min(round(length * size) for length, size in zip(lengths, sizes, strict=True))
+    counted = slice(None) if section.get("measure_total_length", True) else slice(1)
+    size_by_end: dict[int, int] = {}
+    for end, size in zip(bins, sizes, strict=False):
+        length = round(sum(end[counted]) if isinstance(end, list) else end)
+        size_by_end[length] = min(size, size_by_end.get(length, size))
+
+    return sorted(size_by_end.items())

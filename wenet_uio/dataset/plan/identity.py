@@ -97,6 +97,7 @@ _FIRST_POLICIES = {
     "target": "TargetPolicy",
     "views": "ViewsPolicy",
     "text": "TextPolicy",
+    "text_buckets": "TextBucketsPolicy",
     "tokens": "TokensPolicy",
     "scaled": "ScaledPolicy",
     "by_entry": "EntryPolicy",

@@ -38,6 +38,7 @@ from wenet_uio.dataset.plan.policies import (
     Lengths,
     Policy,
     StaticPolicy,
+    TextBucketsPolicy,
     audio_tokens_of,
     policy_of,
 )
@@ -363,7 +364,7 @@ def measure_of(
     batch, views = conf.batch_conf, conf.views.number if training else 1
     policy = policy_of(batch, views, audio_tokens_of(batch, conf.filter_conf, training=training))
     if not training:
-        if isinstance(policy, DurationBucketPolicy):
+        if isinstance(policy, (DurationBucketPolicy, TextBucketsPolicy)):
             policy = StaticPolicy(min(policy.sizes))
         return Measure(policy, frame_count(conf))
 

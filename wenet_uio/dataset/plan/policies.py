@@ -459,6 +459,53 @@ class TextPolicy(Policy):
 
 
 @dataclass(frozen=True)
+class TextBucketsPolicy(Policy):
+    """A number of texts without audio for each range of tokens, and another policy with the bound
+    WHOLE for audio; no batch holds both.
+    """
+
+    audio: Policy
+    ends: tuple[int, ...]
+    """Most tokens of each bucket, rising."""
+    sizes: tuple[int, ...]
+    bound: int = WHOLE
+    needs_tokens = True
+    has_batches_of_text = True
+
+    def identity(self) -> dict[str, Any]:
+        """As Policy.identity."""
+        return {
+            "kind": "text_buckets",
+            "audio": self.audio.identity(),
+            "ends": list(self.ends),
+            "sizes": list(self.sizes),
+            "bound": self.bound,
+        }
+
+    @property
+    def fill(self) -> float:
+        """The fill of the audio policy."""
+        return self.audio.fill
+
+    def units(self, lengths: Lengths) -> np.ndarray:
+        """For text WHOLE divided by the batch size of its bucket; more than the bound for a text that
+        no bucket fits.
+        """
+        of_buckets = np.append(WHOLE // np.asarray(self.sizes, np.int64), WHOLE + 1)
+        of_text = of_buckets[self._bucket_of(lengths)]
+        return np.where(lengths.text_only, of_text, self.audio.units(lengths))
+
+    def buckets(self, lengths: Lengths) -> np.ndarray:
+        """Texts of different buckets share no piece of a batch."""
+        of_text = TEXT_BUCKET + self._bucket_of(lengths)
+        return np.where(lengths.text_only, of_text, self.audio.buckets(lengths))
+
+    def _bucket_of(self, lengths: Lengths) -> np.ndarray:
+        """Return the bucket of each text: its place in `sizes`, or len(sizes) for a longer text."""
+        return np.searchsorted(self.ends, lengths.tokens, side="left")
+
+
+@dataclass(frozen=True)
 class AudioTokens:
     """How utterances are measured in tokens."""
 
@@ -560,6 +607,9 @@ def policy_of(conf: BatchConf, views: int = 1, audio_tokens: AudioTokens | None 
 
     policy = BATCH_TYPES[conf.batch_type].policy(conf)
     policy = policy if views == 1 else ViewsPolicy(policy, views)
+    if conf.token_buckets is not None:
+        ends, sizes = zip(*conf.token_buckets, strict=True)
+        return TextBucketsPolicy(policy, ends, sizes)
     return (
         policy
         if conf.batch_tokens is None
