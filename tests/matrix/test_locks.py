@@ -139,6 +139,14 @@ os.wait()
     assert said in done.stdout + done.stderr
 
 
+def training(folder: Path, kind: str, train: str, *options: str) -> list[str]:
+    """The command that trains on two ranks."""
+    (folder / "cv.yaml").write_text("- {type: raw, data_list: cv.list}\n")
+    launcher = ["-m", "wenet_uio.bin.launch", "--standalone", "--nproc_per_node", "2"]
+    data = ["--data_type", kind, "--train_data", train]
+    return [*launcher, "-m", "wenet_uio.bin.train", *TRAIN.split(), *data, *options]
+
+
 @pytest.mark.parametrize("kind", ["raw", "shard"])
 @pytest.mark.parametrize("locks", ["nfs", "none"])
 def test_two_ranks_train_from_a_list_without_an_index(
@@ -153,12 +161,28 @@ def test_two_ranks_train_from_a_list_without_an_index(
         for index in tmp_path.rglob("*.idx"):
             index.unlink()
 
-    (tmp_path / "cv.yaml").write_text("- {type: raw, data_list: cv.list}\n")
-    launcher = ["-m", "wenet_uio.bin.launch", "--standalone", "--nproc_per_node", "2"]
-    options = [*TRAIN.split(), "--data_type", kind, "--train_data", train]
-    done = run(tmp_path, locks, *launcher, "-m", "wenet_uio.bin.train", *options)
+    done = run(tmp_path, locks, *training(tmp_path, kind, train))
     assert not done.returncode, done.stderr
     assert (tmp_path / "exp" / "final.pt").exists()
     assert not (tmp_path / "exp" / LEDGER).exists()
     assert not list(tmp_path.glob("*.idx.lock"))
     assert ("cannot be locked" in done.stderr) == (locks == "none"), done.stderr
+
+
+@pytest.mark.parametrize("locks", ["nfs", "none"])
+def test_two_ranks_read_audio_that_was_away_when_its_list_was_indexed(
+    run: Run, tmp_path: Path, locks: str
+) -> None:
+    write_corpus(tmp_path, max_epoch=1)
+    (tmp_path / "train3.wav").rename(tmp_path / "away")
+    allowed = ["--override_config", "dataset_conf.max_bad_ratio=0.2"]
+    command = training(tmp_path, "raw", "train.list", *allowed)
+    done = run(tmp_path, locks, *command, "--model_dir", "first")
+    assert not done.returncode, done.stderr
+    assert "train3.wav: No such file" in (tmp_path / "first" / LEDGER).read_text()
+
+    (tmp_path / "away").rename(tmp_path / "train3.wav")
+    done = run(tmp_path, locks, *command, "--model_dir", "second")
+    assert not done.returncode, done.stderr
+    assert done.stderr.count("the list is indexed again") == 1
+    assert not (tmp_path / "second" / LEDGER).exists()
