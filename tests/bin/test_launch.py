@@ -246,7 +246,8 @@ def test_the_watchdog_names_the_rank_that_stalls_with_its_stack(corpus: Path) ->
     assert f"in disturb\n    {stall}" in said
 
 
-def test_two_launchers_on_one_machine_train_together(corpus: Path) -> None:
+def train_on_machines(*folders: Path, model_dir: str) -> tuple[list[int], str]:
+    """Exit status of a launcher in each folder, with one rank; standard error of all."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -261,10 +262,32 @@ def test_two_launchers_on_one_machine_train_together(corpus: Path) -> None:
         f"localhost:{port}",
     ]
     nodes = [
-        start(corpus, *meet, "--rdzv_id", "exp", "--node_rank", str(rank), "--rdzv_conf", f"is_host={int(rank == 0)}",
-              "-m", "wenet_uio.bin.train", *TRAIN.split())
-        for rank in range(2)
+        start(folder, *meet, "--rdzv_id", "exp", "--node_rank", str(rank), "--rdzv_conf", f"is_host={int(rank == 0)}",
+              "-m", "wenet_uio.bin.train", *TRAIN.split(), "--model_dir", model_dir)
+        for rank, folder in enumerate(folders)
     ]  # fmt: skip
-    said = [node.communicate(timeout=300)[1] for node in nodes]
-    assert [node.returncode for node in nodes] == [0, 0], said
+    said = "".join(node.communicate(timeout=300)[1] for node in nodes)
+    return [node.returncode for node in nodes], said
+
+
+def test_two_launchers_on_one_machine_train_together(corpus: Path) -> None:
+    statuses, said = train_on_machines(corpus, corpus, model_dir="exp")
+    assert statuses == [0, 0], said
     assert yaml.safe_load((corpus / "exp/epoch_1.yaml").read_text())["step"] == 6  # 12 on one rank
+
+
+def test_machines_with_other_audio_are_refused_and_train_when_it_came_back(tmp_path: Path) -> None:
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder in folders:
+        folder.mkdir()
+        write_corpus(folder, max_epoch=1)
+    lost = folders[1] / "train3.wav"
+    lost.rename(tmp_path / "away")
+    statuses, said = train_on_machines(*folders, model_dir=str(tmp_path / "exp"))
+    assert statuses == [1, 1], said
+    assert "train.list: rank 1 has an index of other utterances than rank 0" in said
+
+    (tmp_path / "away").rename(lost)
+    statuses, said = train_on_machines(*folders, model_dir=str(tmp_path / "exp"))
+    assert statuses == [0, 0], said
+    assert "the list is indexed again" in said

@@ -318,12 +318,32 @@ def build_trainer(
 def look_of(world: World, *, resumes: bool) -> Look:
     """Tell what this rank does about audio that came back since a list was indexed.
 
-    Rank 0 opens the data before the other ranks, see main(). The position of a run that resumes is
-    one in the index as it was.
+    Rank 0 opens the data before the other ranks, see main(). Another machine may have indexes of
+    its own in its cache. The position of a run that resumes is one in the index as it was.
     """
-    if world.rank:
-        return "never"
-    return "tell" if resumes else "mend"
+    if world.rank == 0:
+        return "tell" if resumes else "mend"
+
+    is_machine_of_first_rank = world.rank == world.local_rank
+    return "never" if resumes or is_machine_of_first_rank else "mend"
+
+
+def require_same_data(world: World, trainer: Trainer) -> None:
+    """Check that all ranks have opened the same utterances: their plans would differ.
+
+    Raises:
+        ValueError: two ranks have indexes of other utterances.
+    """
+    for loader in (trainer.train, trainer.cv):
+        record = loader.data_record()
+        digests = world.gather(record["digest"])
+        others = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
+        if others:
+            raise ValueError(
+                f"{record['list']}: rank {others[0]} has an index of other utterances than "
+                "rank 0: see that its machine has all of the audio, and start again; if that does "
+                "not help, delete the indexes in WENET_UIO_CACHE of that machine"
+            )
 
 
 def say_ignored(args: argparse.Namespace) -> None:
@@ -569,6 +589,7 @@ def main() -> int:
     stop.listen()
     with report_failure_once(world):
         trainer = trainer or build_trainer(args, world, stop)
+        require_same_data(world, trainer)
         if args.forecast:
             log.info("%s", trainer.forecast())
         else:
