@@ -99,7 +99,7 @@ def test_a_disk_that_is_full_costs_points_and_pictures_only(
     reporter = Reporter(True, tmp_path, max_epoch=1)
     reporter.open(1, None)
     fill_up(tmp_path)
-    reporter.begin_epoch(0, 0, 0, 2)
+    reporter.begin_epoch(0, 0, 2)
     for step in (1, 2):
         reporter.step()
         reporter.interval(step, SCALARS)
