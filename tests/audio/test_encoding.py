@@ -5,7 +5,7 @@ import pytest
 import soundfile
 
 from wenet_uio.audio.decoders import AudioError
-from wenet_uio.audio.encoding import _with_serial_zero, encode_audio
+from wenet_uio.audio.encoding import MP3_RATES, OPUS_RATES, _with_serial_zero, encode_audio
 from wenet_uio.audio.read import read_audio
 
 TONE = 8000 * np.sin(np.arange(16000) / 10)[:, None].astype(np.float32)
@@ -31,7 +31,14 @@ def test_samples_beyond_full_scale_are_clipped_and_do_not_wrap():
     ]
 
 
-@pytest.mark.parametrize("rate", [8000, 16000, 48000])
+@pytest.mark.parametrize("rate", MP3_RATES)
+def test_mp3_keeps_each_of_its_rates_and_the_length(rate):
+    waveform, found = read_audio(encode_audio(TONE, rate, "mp3"))
+    assert found == rate
+    assert len(waveform) >= len(TONE)
+
+
+@pytest.mark.parametrize("rate", OPUS_RATES)
 def test_opus_keeps_the_rate_the_length_and_the_signal(rate):
     waveform, found = read_audio(encode_audio(TONE, rate, "opus"))
     assert (len(waveform), found) == (16000, rate)

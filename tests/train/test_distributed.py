@@ -37,6 +37,9 @@ def test_the_world_is_read_from_the_variables_of_torchrun() -> None:
 def test_a_missing_device_is_refused() -> None:
     with pytest.raises(ValueError, match="--device tpu: unknown; known: auto, cpu, cuda"):
         World.from_environment("tpu", {})
+    for device in ("cpu:0", "cuda:x", "cuda:-1", "auto:0", ""):
+        with pytest.raises(ValueError, match=f"--device {device}: unknown"):
+            World.from_environment(device, {})
     with pytest.raises(ValueError, match=r"local rank 99 needs a GPU of its own, \d+ found"):
         World.from_environment("cuda", {"LOCAL_RANK": "99"})
 
