@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,32 @@ def test_every_bucket_has_its_batch_size_and_its_number_of_passes(buckets, tmp_p
     assert sorted(itertools.chain(*batches)) == sorted(
         [*short, *short, *(f"{n:02d}" for n in range(COUNT // 2, COUNT))]
     )
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"batch_size": 4},
+        {"batch_size": 1, "bucketing_batch_size": 3},
+        {"batch_size": 1, "bucketing_batch_size": [4, 2], "bucketing_weights": [2, 1]},
+        {"batch_size": 4, "bucketing_strategy": "fully_randomized"},
+        {"use_lhotse": True, "batch_duration": 3, "quadratic_duration": 30},
+        {"use_semi_sorted_batching": True, "randomization_factor": 0.1, "batch_size": 4},
+        {"tarred_shard_strategy": "scatter", "batch_size": 4},
+    ],
+)
+def test_the_buckets_of_the_document_are_read_by_all_ranks_in_equal_steps(
+    buckets, tmp_path, keys, ranks
+):
+    of_ranks = [
+        list(loader_of(tmp_path, {**nested(buckets), **keys}, rank=rank, world_size=ranks))
+        for rank in range(ranks)
+    ]
+    assert len({sum(batch.closes_step for batch in batches) for batches in of_ranks}) == 1
+    read = Counter(key for batches in of_ranks for batch in batches for key in batch.keys)
+    of_short = keys.get("bucketing_weights", [1])[0]
+    assert read == {f"{n:02d}": of_short if n < COUNT // 2 else 1 for n in range(COUNT)}
 
 
 @pytest.mark.parametrize("world_size", [1, 2])
