@@ -375,6 +375,24 @@ def test_utterances_without_a_path_of_ctc_are_left_out_and_counted_in_training_a
     assert not (corpus / "exp/bad_samples.jsonl").exists()
 
 
+def test_texts_by_characters_with_units_of_words_end_with_the_cause_before_the_first_step(
+    corpus: Path,
+) -> None:
+    units = ["<blank>", "<unk>", "zero", "one", "two", "<sos/eos>"]
+    (corpus / "units.txt").write_text(
+        "".join(f"{unit} {number}\n" for number, unit in enumerate(units))
+    )
+    data = (corpus / "train.list").read_text()
+    for letter, word in zip("abc", ("zero", "one", "two"), strict=True):
+        data = data.replace(f'"{letter * 2}"', f'"{" ".join([word] * 20)}"')
+    (corpus / "train.list").write_text(data)
+    status, said = train(corpus, "exp")
+    assert status == 1
+    assert "error: train.list: texts are cut into characters, such as o, " in said
+    assert "no_ctc_path" not in said
+    assert not (corpus / "exp").exists()
+
+
 def test_units_that_changed_since_the_run_began_are_refused_and_the_copy_is_kept(
     corpus: Path,
 ) -> None:

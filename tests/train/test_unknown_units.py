@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
+import pytest
 
 from wenet_uio.dataset.corpus.base import Corpus, Texts
 from wenet_uio.dataset.formats.errors import ListError
@@ -14,7 +15,7 @@ from wenet_uio.dataset.types import SampleRef
 from wenet_uio.text.aggregate import AggregateTokenizer
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.labels import Tokenizer
-from wenet_uio.train.unknown_units import TEXTS, warn_of_unknown_units
+from wenet_uio.train.unknown_units import FEW_TEXTS, TEXTS, check_units
 
 
 class ListOfTexts:
@@ -41,8 +42,8 @@ def letters(units: str) -> Tokenizer:
     return Tokenizer(CharSplitter(), symbols)
 
 
-def check(corpus: ListOfTexts, tokenizer: Tokenizer) -> None:
-    warn_of_unknown_units(cast("Corpus", corpus), tokenizer)
+def check(corpus: ListOfTexts, tokenizer: Tokenizer, *, warns: bool = True) -> None:
+    check_units(cast("Corpus", corpus), tokenizer, warns=warns)
 
 
 def of(*texts: str, **fields: str) -> list[Texts]:
@@ -71,8 +72,8 @@ def test_each_language_has_its_own_units_and_an_unknown_one_is_left_to_the_reade
     fits = [*of("ab", lang="en"), *of("жя", lang="ru"), *of("??", lang="fr"), *of("??")]
     check(ListOfTexts([fits]), tokenizer)
     assert caplog.messages == []
-    check(ListOfTexts([of("жя", lang="en")]), tokenizer)
-    assert "100 % of the tokens" in caplog.messages[0]
+    with pytest.raises(ValueError, match="no token of its texts is a unit of the model"):
+        check(ListOfTexts([of("жя", lang="en")]), tokenizer)
 
 
 def test_texts_of_a_tokenizer_without_unk_are_left_to_the_reader(caplog):
@@ -87,3 +88,25 @@ def test_a_long_list_is_looked_at_in_all_its_parts():
     check(corpus, letters("ab"))
     assert len(corpus.seen) == TEXTS
     assert sum(found.texts == ("b",) for found in corpus.seen) == TEXTS * 3 // 10
+
+
+@pytest.mark.parametrize("warns", [True, False], ids=["a trained model", "a new model"])
+def test_texts_of_which_no_token_is_a_unit_end_before_the_first_step(warns):
+    with pytest.raises(ValueError, match=r"train\.list: no token .* such as x, y: name the units"):
+        check(ListOfTexts([of("xxy", "yx")]), letters("ab"), warns=warns)
+
+
+def test_characters_of_texts_with_a_units_file_of_words_end_with_the_cause():
+    words = {unit: number for number, unit in enumerate(("<blank>", "<unk>", "a", "seven", "one"))}
+    corpus = ListOfTexts([of("seven a one", "a seven")])
+    cause = "cut into characters, such as e, .* longer, such as seven: set .*split_with_space"
+    with pytest.raises(ValueError, match=cause):
+        check(corpus, Tokenizer(CharSplitter(), words), warns=False)
+    check(corpus, Tokenizer(CharSplitter(split_with_space=True), words), warns=False)
+
+
+def test_a_new_model_may_have_unknown_tokens_and_few_texts_are_looked_at(caplog):
+    corpus = ListOfTexts([of(*["axxx"] * 300)])
+    check(corpus, letters("ab"), warns=False)
+    assert caplog.messages == []
+    assert len(corpus.seen) == FEW_TEXTS

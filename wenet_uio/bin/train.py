@@ -74,7 +74,7 @@ from wenet_uio.train.stop import StopRequest
 from wenet_uio.train.timing import Stopwatch
 from wenet_uio.train.trackers import Trackers, check_trackers
 from wenet_uio.train.trainer import Trainer
-from wenet_uio.train.unknown_units import warn_of_unknown_units
+from wenet_uio.train.unknown_units import check_units
 from wenet_uio.train.used_units import refuse_unused_units, use_units_of
 from wenet_uio.train.watchdog import Watchdog
 from wenet_uio.uris import shown_values
@@ -280,11 +280,12 @@ def build_trainer(
     with looking_again(look_of(world, resumes=state is not None)):
         train, cv = build_loaders(args, config, tokenizer, world, model)
 
+    # Operators of the user may change the texts.
+    if state is None and world.rank == 0 and not config.dataset_conf.operators:
+        check_units(train.corpus, tokenizer, warns=start is not None)
+    require_utterances(train, cv)
     if start is not None:
         config = with_warm_up(config, start.config, len(train), resumes=state is not None)
-        # Operators of the user may change the texts.
-        if state is None and world.rank == 0 and not config.dataset_conf.operators:
-            warn_of_unknown_units(train.corpus, tokenizer)
 
     engine = build_engine(model, config, world, args.seed, args.deepspeed_config)
     board = board_folder(folder.path, args.tensorboard_dir)
@@ -482,8 +483,7 @@ def build_loaders(
     Utterances that `model` cannot learn are left out.
 
     Raises:
-        ValueError, OSError: a data list is missing, cannot be read, or has no utterance left after
-            filtering.
+        ValueError, OSError: a data list is missing or cannot be read.
     """
     train_data, cv_data = args.train_data or config.data, args.cv_data or config.cv_data
     for option, data, keys in (
@@ -515,7 +515,18 @@ def build_loaders(
         )
         for data_list, training in ((train_data, True), (cv_data, False))
     )
-    for loader in (train, cv):
+    if world.rank == 0:
+        warn_of_trimmed(config, train.corpus, cv.corpus)
+    refuse_conversations(train.corpus)
+    if train.corpus.has_text_only:
+        check_text_is_trainable(train.corpus.data_list, config)
+
+    return train, cv
+
+
+def require_utterances(*loaders: Loader) -> None:
+    """Raise ValueError if a list has no utterance left after filtering."""
+    for loader in loaders:
         if not len(loader):
             reasons = ", ".join(
                 f"{count} {reason}" for reason, count in loader.cursor.plan.filtered().items()
@@ -524,14 +535,6 @@ def build_loaders(
                 f"{loader.corpus.data_list}: dataset_conf.filter_conf leaves no utterance "
                 f"({reasons}); widen the limits"
             )
-
-    if world.rank == 0:
-        warn_of_trimmed(config, train.corpus, cv.corpus)
-    refuse_conversations(train.corpus)
-    if train.corpus.has_text_only:
-        check_text_is_trainable(train.corpus.data_list, config)
-
-    return train, cv
 
 
 def warn_of_trimmed(config: Config, train: Corpus, cv: Corpus) -> None:

@@ -1,4 +1,4 @@
-"""Whether the units of a trained model fit the texts that it is to learn."""
+"""Whether the units of a model fit the texts that it is to learn."""
 
 from __future__ import annotations
 
@@ -12,29 +12,76 @@ from wenet_uio.dataset.corpus.base import Corpus, Texts
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.types import SampleRef
 from wenet_uio.text.aggregate import UnknownLanguageError
+from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.labels import Tokenizer
 
 TEXTS = 200
-"""Most samples of a list whose texts are looked at."""
+"""Most samples of a list whose texts are looked at before the training of a trained model."""
+FEW_TEXTS = 20
+"""The same before that of a new model."""
 TOLD = 0.02
 """Share of <unk> among the tokens above which a run warns."""
+MOST = 0.5
+"""Share of <unk> above which units of words end the training of characters."""
 SHOWN = 3
 """Tokens that are named."""
 log = logging.getLogger(__name__)
 
 
-def warn_of_unknown_units(corpus: Corpus, tokenizer: Tokenizer) -> None:
-    """Warn if many tokens of a training list are <unk>, because the model has no units for them.
+def check_units(corpus: Corpus, tokenizer: Tokenizer, *, warns: bool) -> None:
+    """Refuse a training list whose tokens are all <unk>, and characters of texts where the units
+    are words: the model would learn nothing.
 
     Texts of remote lists are not looked at: that would fetch their audio. Those of an unknown language,
     and those of a tokenizer without <unk>, are left to the reader.
+
+    Args:
+        warns: look at more texts, and warn if many of their tokens are <unk>, because the units are
+            those of a trained model.
+
+    Raises:
+        ValueError: the units do not fit the texts.
     """
     if corpus.is_remote:
         return
 
+    unknown, total = _unknown_tokens(corpus, tokenizer, TEXTS if warns else FEW_TEXTS)
+    share = unknown.total() / max(total, 1)
+    named = ", ".join(token for token, _ in unknown.most_common(SHOWN))
+    long_unit = _unit_of_words(tokenizer)
+    if share > MOST and long_unit:
+        raise ValueError(
+            f"{corpus.data_list}: texts are cut into characters, such as {named}, but most units are "
+            f"longer, such as {long_unit}: set tokenizer_conf.split_with_space if the units are "
+            "words, name the tokenizer that made them, or make units of characters"
+        )
+    if share == 1:
+        raise ValueError(
+            f"{corpus.data_list}: no token of its texts is a unit of the model, such as {named}: "
+            "name the units file and the tokenizer of these texts, or normalise the texts as "
+            "those of the model"
+        )
+    if share <= TOLD or not warns:
+        return
+
+    log.warning(
+        "%s: %.0f %% of the tokens are not units of the model, such as %s, and are learned as <unk>: "
+        "normalise the texts as those of the model, or name other units (--symbol_table, in a recipe "
+        "--units) that its tokenizer cuts texts into; check_data.py --config with the train.yaml of "
+        "the run names the texts",
+        corpus.data_list,
+        100 * share,
+        named,
+    )
+
+
+def _unknown_tokens(corpus: Corpus, tokenizer: Tokenizer, most: int) -> tuple[Counter[str], int]:
+    """Return the tokens that are <unk> in the texts of at most this many samples, and the number of
+    all tokens.
+    """
     unknown: Counter[str] = Counter()
     total = 0
-    for sample in _spread_texts(corpus):
+    for sample in _spread_texts(corpus, most):
         try:
             of_language = tokenizer.of(sample.fields)
         except UnknownLanguageError:
@@ -48,27 +95,26 @@ def warn_of_unknown_units(corpus: Corpus, tokenizer: Tokenizer) -> None:
             units = zip(tokens, ids, strict=True)
             unknown.update(token for token, unit in units if unit == of_language.unknown)
 
-    share = unknown.total() / max(total, 1)
-    if share <= TOLD:
-        return
-
-    log.warning(
-        "%s: %.0f %% of the tokens are not units of the model, such as %s, and are learned as <unk>: "
-        "normalise the texts as those of the model, or name other units (--symbol_table, in a recipe "
-        "--units) that its tokenizer cuts texts into; check_data.py --config with the train.yaml of "
-        "the run names the texts",
-        corpus.data_list,
-        100 * share,
-        ", ".join(token for token, _ in unknown.most_common(SHOWN)),
-    )
+    return unknown, total
 
 
-def _spread_texts(corpus: Corpus) -> Iterator[Texts]:
-    """Yield the texts of up to TEXTS samples, spread over a list; those that cannot be read are left
+def _unit_of_words(tokenizer: Tokenizer) -> str:
+    """Return a unit of several characters, if a tokenizer of characters has mostly such units."""
+    splitter = getattr(tokenizer, "splitter", None)
+    if not isinstance(splitter, CharSplitter) or splitter.split_with_space:
+        return ""
+
+    units = [unit for unit in tokenizer.symbols if not unit.startswith("<")]
+    words = [unit for unit in units if len(unit) > 1 and unit not in splitter.non_lang_syms]
+    return words[0] if 2 * len(words) > len(units) else ""
+
+
+def _spread_texts(corpus: Corpus, most: int) -> Iterator[Texts]:
+    """Yield the texts of at most this many samples, spread over a list; those that cannot be read are left
     out.
     """
     ends = np.cumsum(corpus.samples)
-    count = min(TEXTS, corpus.num_samples)
+    count = min(most, corpus.num_samples)
     for number in (corpus.num_samples * place // count for place in range(count)):
         shard = int(np.searchsorted(ends, number, side="right"))
         row = number - int(ends[shard] - corpus.samples[shard])
