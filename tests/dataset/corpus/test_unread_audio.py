@@ -16,6 +16,9 @@ import soundfile
 from tests.support.data.kaldi_features import write_ark
 from tests.support.data.read_only import lock_folder, shared_folder, unprivileged
 from tests.support.storage.servers import serving
+from wenet_uio.audio.decoders import AudioError, AudioInfo
+from wenet_uio.audio.read import audio_info
+from wenet_uio.dataset.corpus import raw_index
 from wenet_uio.dataset.corpus.index import ListIndex
 from wenet_uio.dataset.corpus.indexing import build_index, ensure_index, index_of
 from wenet_uio.dataset.corpus.unread_audio import looking_again
@@ -270,6 +273,27 @@ def test_a_disk_that_fails_ends_indexing_with_the_path(
     soundfile.write(audio / "3.wav", np.full(RATE, 0.1), RATE)
     opened()
     assert len(indexes(audio.parent)) == 1
+
+
+def test_a_read_that_failed_once_inside_a_decoder_loses_no_file(
+    audio: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """libsndfile reports an error of the disk as damage."""
+    opened = plain(audio)
+    whole = opened()
+    index_of(f"{audio.parent}/x.list").unlink()
+    failures = ["1.wav", "3.wav"]
+
+    def failing(path: str) -> AudioInfo:
+        name = Path(path).name
+        if name in failures:
+            failures.remove(name)
+            raise AudioError(f"{path}: System error.")
+        return audio_info(path)
+
+    monkeypatch.setattr(raw_index, "audio_info", failing)
+    assert opened() == whole
+    assert failures == []
 
 
 @pytest.mark.parametrize("form", [plain, beside, conversation])
