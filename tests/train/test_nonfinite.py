@@ -28,10 +28,12 @@ from tests.train.test_trainer import (  # the fixtures of this module, too
 )
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models import build_model
+from wenet_uio.models.cmvn import load_cmvn
 from wenet_uio.models.weights import read_weights
 from wenet_uio.train.averaging import choose_epochs, newest_running
 from wenet_uio.train.checkpoint import RunFolder
 from wenet_uio.train.engine_ddp import DdpEngine
+from wenet_uio.train.metrics import Totals
 from wenet_uio.train.report import Reporter
 from wenet_uio.train.stop import StopRequest
 from wenet_uio.train.trainer import Trainer
@@ -136,7 +138,7 @@ def test_statistics_of_any_layer_are_those_before_a_skipped_step() -> None:
 
 @pytest.mark.parametrize("engine", ["torch_ddp", "torch_fsdp"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_every_rank_keeps_its_statistics_and_its_share_if_one_rank_spoils_a_step(
+def test_ranks_keep_statistics_and_shares_if_one_spoils_a_step_and_name_what_spoils_a_validation(
     engine: str, dtype: str, tmp_path: Path
 ) -> None:
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
@@ -148,6 +150,10 @@ def test_every_rank_keeps_its_statistics_and_its_share_if_one_rank_spoils_a_step
         assert rank["applied"] == [True, False, True]
         assert_equal(rank["skipped"], rank["before"])
         assert rank["before"]["buffers"]
+        assert rank["left_out"] == ["100-1"]
+        finite, spoilt = rank["validated"]
+        assert spoilt == pytest.approx(finite, rel=1e-2 if dtype == "bf16" else 1e-4)
+    assert ranks[0]["validated"] == ranks[1]["validated"]
     assert ranks[0]["scale"] == ranks[1]["scale"]
     assert not torch.equal(  # each rank has its own
         *(
@@ -437,3 +443,26 @@ def test_a_state_with_numbers_that_are_not_finite_is_refused(
     spoil(older)
     with pytest.raises(ValueError, match=rf"state_5\.pt: values of {part}/.* --checkpoint"):
         RunFolder(tmp_path).newest_state()
+
+
+@pytest.mark.parametrize("value", [math.nan, -math.inf])
+def test_weights_and_cmvn_statistics_that_are_not_finite_are_refused_with_their_file(
+    value: float, tmp_path: Path
+) -> None:
+    path = tmp_path / "epoch_3.pt"
+    torch.save({"a": torch.ones(2), "b": torch.tensor([0.0, value])}, path)
+    with pytest.raises(ValueError, match=r"epoch_3\.pt: values of b are no numbers \(NaN\) or inf"):
+        read_weights(path)
+
+    cmvn = tmp_path / "global_cmvn"
+    for name in ("mean_stat", "var_stat"):
+        sums = {"mean_stat": [1.0, 2.0], "var_stat": [3.0, 5.0], "frame_num": 2}
+        cmvn.write_text(json.dumps(sums | {name: [1.0, value]}))
+        with pytest.raises(
+            ValueError, match=rf"cmvn_file {cmvn}: sums that are infinite or no num"
+        ):
+            load_cmvn(cmvn, is_json=True, dim=2)
+
+
+def test_sums_without_a_step_give_no_means_and_no_speed() -> None:
+    assert Totals().losses() == Totals().throughput(1) == {}

@@ -1,7 +1,8 @@
 """Run by torchrun from test_nonfinite.py: three steps, of which rank 1 spoils the second.
 
 skipping_ranks.py engine dtype folder: each rank writes RANK.pt with its buffers, its part of the
-weights and of the optimizer state before the second step and after it.
+weights and of the optimizer state before the second step and after it. Then the ranks validate:
+alone with finite utterances, and with others on rank 1 that have no finite loss.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from typing import Any
 import torch
 
 from tests.support.train.tiny import FEATURES, small_config, tiny_batch
+from wenet_uio.dataset.types import Batch
 from wenet_uio.models import build_model
 from wenet_uio.train.build import build_engine
 from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine
 from wenet_uio.train.optimizer import part_of_rank
+from wenet_uio.train.validation import validate
 
 
 def state_of(engine: Engine) -> dict[str, Any]:
@@ -34,6 +37,11 @@ def state_of(engine: Engine) -> dict[str, Any]:
             if w in memory
         },
     }
+
+
+def wide(batch: Batch) -> Batch:
+    """The batch with twice as many features; see test_nonfinite.py."""
+    return replace(batch, feats=batch.feats.repeat(1, 1, 2))
 
 
 def main(kind: str, dtype: str, folder: str) -> None:
@@ -54,13 +62,26 @@ def main(kind: str, dtype: str, folder: str) -> None:
     for step in range(1, 4):
         seeds = [10 * step + world.rank + 2 * number for number in range(2)]
         batches = [tiny_batch([60, 40], seed, tokens=3) for seed in seeds]
-        batches = [replace(batch, feats=batch.feats.repeat(1, 1, 2)) for batch in batches]
+        batches = [wide(batch) for batch in batches]
         if step == 2 and world.rank == 1:
             batches[0].feats[0, 5, 1] = float("nan")
         applied.append(engine.step(batches, step, {}).applied)
         states.append(state_of(engine))
 
-    result = {"before": states[0], "skipped": states[1], "applied": applied}
+    losses = []
+    for spoils in (False, True):
+        cv = [wide(tiny_batch([50, 30], 90 + 10 * world.rank + n, tokens=3)) for n in range(2)]
+        if world.rank == 1:
+            cv[0].feats[1, 5, 1] = float("nan")
+            if not spoils:
+                cv[0] = cv[0].rows(slice(1))
+        keys: list[str] = []
+        sums = validate(engine, cv, lambda: False, nonfinite=keys)
+        assert sums is not None
+        losses.append({name: sums[name] for name in ("utterances", "tokens", "loss", "loss_ctc")})
+
+    result = {"validated": losses, "left_out": keys}
+    result |= {"before": states[0], "skipped": states[1], "applied": applied}
     result["scale"] = engine.scaler.get_scale()
     torch.save(result, Path(folder, f"{world.rank}.pt"))
     engine.disconnect()
