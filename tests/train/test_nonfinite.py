@@ -466,3 +466,23 @@ def test_weights_and_cmvn_statistics_that_are_not_finite_are_refused_with_their_
 
 def test_sums_without_a_step_give_no_means_and_no_speed() -> None:
     assert Totals().losses() == Totals().throughput(1) == {}
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_run_with_one_spoilt_sample_ends_within_noise_of_the_run_without_its_step(
+    norm: str, tmp_path: Path
+) -> None:
+    losses = []
+    for name in ("clean", "spoilt"):
+        train = [audio(seed, spoilt=(name, seed) == ("spoilt", 4)) for seed in range(1, 9)]
+        assert trainer_of(tmp_path / name, train, [audio(1), audio(2)], norm, max_epoch=4).run()
+        losses.append(
+            [
+                yaml.safe_load((tmp_path / name / f"epoch_{epoch}.yaml").read_text())["loss_dict"]
+                for epoch in (0, 3)
+            ]
+        )
+    (first, clean), (_, spoilt) = losses
+    learned = first["loss"] - clean["loss"]
+    assert learned > 0
+    assert abs(spoilt["loss"] - clean["loss"]) < 0.3 * learned
