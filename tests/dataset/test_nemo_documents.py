@@ -11,6 +11,7 @@ import soundfile
 
 from tests.support.data.ranks import steps_of_ranks
 from wenet_uio.config import parse_config
+from wenet_uio.dataset import LoaderOptions, build_loader
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.labels import Tokenizer
 
@@ -189,6 +190,25 @@ def test_only_with_shuffle_has_every_epoch_an_order_of_its_own(folder, ranks, sh
         steps = steps_of(train_ds, ranks, epochs=2)
         first, second = steps[: len(steps) // 2], steps[len(steps) // 2 :]
         assert (first == second) is not shuffle
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_validation_reads_every_utterance_of_sources_with_weights(folder, is_listed):
+    weights = {"a": 0.9, "b": 0.1}
+    names = [[str(folder / f"{name}.json"), weight] for name, weight in weights.items()]
+    group = {
+        "type": "group",
+        "weight": 1.0,
+        "input_cfg": [manifest(folder, name, weight=weight) for name, weight in weights.items()],
+    }
+    section = {"manifest_filepath": names} if is_listed else {"input_cfg": [group]}
+    conf = {"fbank_conf": {"num_mel_bins": 10}}
+    config = parse_config({"validation_ds": section, "dataset_conf": conf}, "train.yaml")
+    loader = build_loader(
+        config.cv_data, "raw", config, None, training=False, options=LoaderOptions()
+    )
+    read = Counter(key.rpartition("/")[2] for batch in loader for key in batch.keys)
+    assert read == {f"{name}{number:02d}": 1 for name in weights for number in range(40)}
 
 
 TOKENS = {"use_multimodal_sampling": True, "token_equivalent_duration": 0.05}

@@ -14,6 +14,13 @@ def has_weights(lists: Mapping[str, Any]) -> bool:
     return any(_weight_of(item) is not None for paths in lists.values() for item in _items(paths))
 
 
+def without_weights(paths: Any) -> Any:
+    """Return the value of a key of WEIGHTED with the paths alone."""
+    if not isinstance(paths, (list, tuple)):
+        return paths
+    return [item if _weight_of(item) is None else [item[0]] for item in paths]
+
+
 def weighted_members(lists: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the paths and the weight of each source.
 

@@ -9,6 +9,7 @@ from wenet_uio.config.nemo.batches import BATCHES, FILTERS
 from wenet_uio.config.nemo.keys import check_keys, refuse_missing
 from wenet_uio.config.nemo.loader import KNOWN
 from wenet_uio.config.nemo.sources import named_paths, sources_of
+from wenet_uio.config.weighted_paths import WEIGHTED, without_weights
 
 
 def validation_data(
@@ -36,7 +37,19 @@ def validation_data(
         loader = named_paths(loader, where, notes)
         sources += sources_of(_without_batches(loader, where, notes), where)
 
-    return {"sources": sources} if sources else None
+    return {"sources": list(map(_unweighted, sources))} if sources else None
+
+
+def _unweighted(source: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a source without its weight and those of its members and paths: with weights, some
+    utterances would be read twice and others never.
+    """
+    kept = {key: value for key, value in source.items() if key != "weight"}
+    for key in kept.keys() & {*WEIGHTED, "tarred_audio_filepath"}:
+        kept[key] = without_weights(kept[key])
+    if isinstance(kept.get("input_cfg"), list):
+        kept["input_cfg"] = list(map(_unweighted, kept["input_cfg"]))
+    return kept
 
 
 def _without_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
