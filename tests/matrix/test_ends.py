@@ -44,7 +44,7 @@ def table() -> Iterator[dict[Cell, str]]:
 def test_a_road_ends_with_every_file_and_with_the_bits_of_a_quiet_run(
     cell: Cell, table: dict[Cell, str], tmp_path: Path
 ) -> None:
-    package = COLUMNS[cell.column].package
+    package = cell.training.package
     if package and not find_spec(package):
         table[cell] = f"cannot, because {package} is not installed"
         pytest.skip(f"{package} is not installed")

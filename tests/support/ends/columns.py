@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,14 @@ def with_encoder(name: str) -> Column:
     return Column({"model": family, "encoder": name, "encoder_conf": ENCODER_KEYS[name]})
 
 
+LAYER_NORM = {"encoder_conf": {"cnn_module_norm": "layer_norm"}}
+NORMS: dict[str, dict[str, Any]] = {"batch norm": {}, "layer norm": LAYER_NORM}
+TYPES: dict[str, dict[str, Any]] = {
+    "fp32": {"dtype": "fp32"},
+    "bf16": {"dtype": "bf16"},
+    "fp16": {"dtype": "fp16"},
+}
+INTERVALS = {"each step": 1, "some steps": 3, "no step": 1000}
 USUAL = "the usual"
 COLUMNS: dict[str, Column] = {
     USUAL: Column(),
@@ -146,7 +155,7 @@ COLUMNS: dict[str, Column] = {
     **{f"encoder {name}": with_encoder(name) for name in first_names()},
     "bf16": Column({"dtype": "bf16"}),
     "fp16": Column({"dtype": "fp16"}),
-    "layer norm": Column({"encoder_conf": {"cnn_module_norm": "layer_norm"}}),
+    "layer norm": Column(LAYER_NORM),
     "two ranks": Column(ranks=2),
     "torch_fsdp on two ranks": Column(options=("--train_engine", "torch_fsdp"), ranks=2),
     "deepspeed on two ranks": Column(
@@ -178,3 +187,12 @@ def joined(*sections: Mapping[str, Any]) -> dict[str, Any]:
             result[name] = value
 
     return result
+
+
+CROSSED = {
+    f"{norm}, {dtype}, log of {interval}": Column(
+        joined(NORMS[norm], TYPES[dtype], {"log_interval": INTERVALS[interval]})
+    )
+    for norm, dtype, interval in product(NORMS, TYPES, INTERVALS)
+}
+"""Columns that meet every event."""

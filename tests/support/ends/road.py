@@ -18,7 +18,7 @@ import yaml
 import wenet_uio
 from tests.support import preloaded
 from tests.support.ends.cells import GREEN, WITH_ONNX, Cell
-from tests.support.ends.columns import BASE, COLUMNS, joined
+from tests.support.ends.columns import BASE, joined
 from tests.support.ends.events import NONE, OUT_OF_MEMORY
 from tests.support.ends.rows import ROWS, Data
 from tests.support.ends.spoken import CV, write_units
@@ -53,7 +53,7 @@ def walk(cell: Cell, folder: Path) -> str:
     """
     road = Road(cell, folder, ROWS[cell.row].write(folder / "data"))
     road.write_config()
-    if COLUMNS[cell.column].starts_from:
+    if cell.training.starts_from:
         assert road.train("base", event=NONE).status == 0
 
     quiet = road.train("quiet")
@@ -95,7 +95,7 @@ class Road:
     data: Data
 
     def write_config(self) -> None:
-        column = COLUMNS[self.cell.column]
+        column = self.cell.training
         write_units(self.folder / "units.txt")
         if column.prepare:
             column.prepare(self.folder)
@@ -116,7 +116,7 @@ class Road:
 
     def train(self, run: str, *, event: str | None = None, stop: str = "none") -> Run:
         """Run train.py with the event of the cell."""
-        column = COLUMNS[self.cell.column]
+        column = self.cell.training
         starts = column.starts_from and run != "base"
         launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={column.ranks}"]
         done = preloaded.run(
