@@ -400,7 +400,10 @@ def hugging_face(folder: Path, golden2: Path) -> Path:
 
 
 def funasr(folder: Path, golden2: Path) -> Path:
-    return write_funasr(golden2 / "paraformer", folder / "paraformer")
+    model = write_funasr(golden2 / "paraformer", folder / "paraformer")
+    with open(model / "seg_dict", "a") as words:  # those of the texts
+        words.writelines(f"{2 * unit} {unit} {unit}\n" for unit in "abc")
+    return model
 
 
 def icefall(folder: Path, golden2: Path) -> Path:

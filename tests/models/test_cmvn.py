@@ -69,3 +69,14 @@ def test_an_odd_number_of_values_in_kaldi_format_is_refused(tmp_path):
         match="expected a Kaldi text matrix .* even number of values, 4 or more; found 3",
     ):
         load_cmvn(tmp_path / "cmvn", False, 1)
+
+
+@pytest.mark.parametrize("is_json", [True, False])
+def test_statistics_are_read_for_a_model_without_weights(tmp_path, is_json):
+    path = tmp_path / "cmvn"
+    stats = {"mean_stat": [2.0, 4.0], "var_stat": [4.0, 20.0], "frame_num": 2}
+    path.write_text(json.dumps(stats) if is_json else "[ 2 4 2\n 4 20 0 ]")
+    expected = load_cmvn(path, is_json, 2).state_dict()
+    with torch.device("meta"):
+        for name, value in load_cmvn(path, is_json, 2).state_dict().items():
+            assert value.shape == expected[name].shape

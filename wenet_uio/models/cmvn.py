@@ -86,10 +86,14 @@ def load_cmvn(path: str | Path, is_json: bool, dim: int) -> GlobalCMVN:
 
 
 def _from_json(text: str) -> tuple[torch.Tensor, torch.Tensor, float]:
-    """Return sums (D,) and sums of squares (D,) of the features, and the number of frames."""
+    """Return sums (D,) and sums of squares (D,) of the features, and the number of frames.
+
+    They have values even for a model without weights, on the meta device.
+    """
     stats = json.loads(text)
     sums, squares = (
-        torch.tensor(stats[name], dtype=torch.float64) for name in ("mean_stat", "var_stat")
+        torch.tensor(stats[name], dtype=torch.float64, device="cpu")
+        for name in ("mean_stat", "var_stat")
     )
     return sums, squares, float(stats["frame_num"])
 
@@ -102,5 +106,5 @@ def _from_kaldi(text: str) -> tuple[torch.Tensor, torch.Tensor, float]:
     numbers = [float(word) for word in text.replace("[", " ").replace("]", " ").split()]
     if len(numbers) < 4 or len(numbers) % 2:
         raise ValueError(f"expected an even number of values, 4 or more; found {len(numbers)}")
-    sums, squares = torch.tensor(numbers, dtype=torch.float64).view(2, -1)
+    sums, squares = torch.tensor(numbers, dtype=torch.float64, device="cpu").view(2, -1)
     return sums[:-1], squares[:-1], float(sums[-1])

@@ -21,7 +21,7 @@ from tests.support.storage.remote_corpus import (
 from tests.support.storage.servers import serving
 from wenet_uio.dataset.storage import cache
 from wenet_uio.dataset.storage.prefetch import Prefetch
-from wenet_uio.files import lock
+from wenet_uio.files import Lock, lock
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def is_held(cache_folder, contents):
     for path in cache_folder.rglob("*.tar"):
         if path.read_bytes() == contents:
             with open(path, "rb") as file:
-                return not lock(file, wait=False)
+                return lock(file, wait=False) is Lock.OTHERS
     return False
 
 

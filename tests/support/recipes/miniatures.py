@@ -21,7 +21,7 @@ def yesno(root: Path) -> Texts:
         for number in range(12)
     ]
     for name in names:
-        noise(root / "waves_yesno" / f"{name}.wav", 8000)
+        noise(root / "waves_yesno" / f"{name}.wav", 8000, seconds=1.0)  # frames for eight words
     lines(root / "waves_yesno" / "README", "a file that is no recording")
     said = {name: name.replace("_", " ").replace("0", "NO").replace("1", "YES") for name in names}
     test, dev = [names[0], names[4], names[8]], [names[1]]
