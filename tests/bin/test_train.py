@@ -375,6 +375,29 @@ def test_utterances_without_a_path_of_ctc_are_left_out_and_counted_in_training_a
     assert not (corpus / "exp/bad_samples.jsonl").exists()
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_validation_set_that_cannot_be_read_ends_the_run_and_a_mended_one_goes_on_from_there(
+    corpus: Path, ranks: int
+) -> None:
+    assert train(corpus, "quiet", ranks=ranks)[0] == 0
+    whole = (corpus / "cv.list").read_text()
+    lines = [json.loads(line) | {"txt": "a" * 30} for line in whole.splitlines()]
+    (corpus / "cv.list").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    status, said = train(corpus, "exp", ranks=ranks)
+    assert status == 1
+    assert "validation left out: 5 no_ctc_path" in said
+    assert said.count("error: cv.list: no utterance of the validation set was read") == 1
+    assert not (corpus / "exp/epoch_0.pt").exists()
+
+    (corpus / "cv.list").write_text(whole)
+    status, said = train(corpus, "exp", ranks=ranks)
+    assert status == 0, said
+    final, expected = (
+        torch.load(corpus / run / "final.pt", weights_only=True) for run in ("exp", "quiet")
+    )
+    assert all(torch.equal(final[name], value) for name, value in expected.items())
+
+
 def test_texts_by_characters_with_units_of_words_end_with_the_cause_before_the_first_step(
     corpus: Path,
 ) -> None:

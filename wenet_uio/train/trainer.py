@@ -304,6 +304,9 @@ class Trainer:
         if sums is None:  # a SIGTERM: the first step saves the state and ends the run
             return
 
+        if unread := self._unread_validation(sums, nonfinite):
+            raise ValueError(unread)
+
         validation = Totals(sums)
         losses = self._finite_losses(validation, nonfinite)
         if math.isfinite(losses["loss"]):
@@ -587,6 +590,10 @@ class Trainer:
             self.save()
             return False
 
+        if unread := self._unread_validation(sums, nonfinite):
+            self.save()  # the next start begins with this validation
+            raise ValueError(unread)
+
         validation = Totals(sums)
         losses = self._finite_losses(validation, nonfinite)
         lrs = self.engine.lrs(progress.step)
@@ -654,13 +661,25 @@ class Trainer:
         if self.progress.end(self.config):  # no later state says that the pictures are written
             self.save()
 
+    def _unread_validation(self, sums: Mapping[str, float], nonfinite: list[str]) -> str:
+        """Return an error message if no utterance of the validation set was read, else nothing.
+
+        Such a set says nothing about a model. `sums` and `nonfinite` are those of `validate`.
+        """
+        if sums["utterances"] or nonfinite:
+            return ""
+        return (
+            f"{self._lists['cv_data']['list']}: no utterance of the validation set was read, and the "
+            "log says why: mend the set, and run the same command again"
+        )
+
     def _finite_losses(self, validation: Totals, nonfinite: list[str]) -> dict[str, float]:
         """Return the mean losses of a validation; NaN if most utterances have no finite loss.
 
         `nonfinite` are the utterances of all ranks that have none, which the log names.
         """
         step, counted = self.progress.step, validation.sums["utterances"]
-        is_finite = counted > 0 and counted >= len(nonfinite)
+        is_finite = counted >= len(nonfinite)
         if self.world.rank == 0 and nonfinite:
             self.nonfinite.add("validation loss", step, nonfinite)
             log.warning(
@@ -673,11 +692,10 @@ class Trainer:
         if is_finite:
             return validation.losses()
 
-        cause = "most utterances have no finite loss" if nonfinite else "no utterance was read"
         log.warning(
-            "validation after step %d is not finite: %s; final.pt and averages leave this epoch out",
+            "validation after step %d is not finite: most utterances have no finite loss; final.pt and "
+            "averages leave this epoch out",
             step,
-            cause,
         )
         names = [name for name in self.engine.names if name not in OF_TRAINING]
         return dict.fromkeys(names, math.nan)
