@@ -182,6 +182,22 @@ def test_a_run_without_an_end_of_its_own_keeps_the_rates_of_its_steps() -> None:
     assert run.places == list(range(1, len(run.places) + 1))
 
 
+@pytest.mark.parametrize("max_epoch", [30, 10**3, 10**6])
+def test_a_run_that_only_its_time_ends_has_a_warm_up(max_epoch: int) -> None:
+    """However many epochs the config allows, a twentieth of the steps or more are the warm-up."""
+    warmup = 1000
+    config = tiny_config(
+        max_hours=1.0, max_epoch=max_epoch, scheduler_conf={"warmup_steps": warmup}
+    )
+    run = Simulated(config, lambda _: 1.0, 200, 10)
+    run.start(10)
+    run.train()
+    assert run.timing.ended_by == 1.0
+    warming = sum(place <= warmup for place in run.places)
+    assert 0.04 * len(run.places) < warming < 0.5 * len(run.places)
+    assert run.places[-1] > 0.99 * min(20 * warmup, 200 * max_epoch)
+
+
 def test_few_long_steps_take_the_whole_schedule() -> None:
     config = tiny_config(max_hours=1.0, max_epoch=10**4, **COSINE)
     run = Simulated(config, lambda _: 200.0, 1000, 1)

@@ -9,9 +9,10 @@ The end    After each step, the time that is left is compared with that of anoth
 Schedule   The steps that remain are estimated from the mean of the last steps. If they are fewer
            than those to the end of the schedule, each step moves the learning rates on by an equal
            share of what remains. Errors of the estimate correct themselves, and a stall costs its
-           own share of the schedule. The end is that of the schedule (`max_steps` of WarmupCosine)
-           or the last step of a run without `max_hours`, whichever is earlier. A run without
-           either keeps the rates of its steps.
+           own share of the schedule. The end is that of the schedule (`max_steps` of WarmupCosine,
+           WARM_UPS times the warm-up of WarmupLR) or the last step of a run without `max_hours`,
+           whichever is earlier. A run without a last step keeps the rates of its steps, unless its
+           schedule has an end.
 States     A state keeps the time until it was written, the speed, the place on the schedule, and
            that the time has ended the run. Rates that depend on a clock are not equal bit for bit
            after a kill, but a resumed run goes on from what was decided. With a larger `max_hours`,
@@ -31,7 +32,7 @@ from typing import Any, Literal
 from tqdm import tqdm
 
 from wenet_uio.config.schedules import BEYOND_ANY_RUN
-from wenet_uio.config.train import ENDLESS, TrainKeys
+from wenet_uio.config.train import ENDLESS, TrainKeys, WarmupLrConf
 
 RECENT = 100
 """Steps whose mean time is the speed of a run."""
@@ -42,6 +43,9 @@ FIRST = 20
 SOON = 0.05
 """Share of `max_hours` after which the speed is known, too: of long steps there are few. Without a
 save_interval, states are as far apart."""
+WARM_UPS = 20
+"""Length of WarmupLR, which has no end, in times of its warm-up: the rate is at 22 % of its highest
+then. So a run with a very large `max_epoch`, which its time ends, has a warm-up, too."""
 FORWARD = 0.4
 """Time of a validation batch before the first validation, in times of a training batch. Without a
 backward pass it is a third; pictures and weights follow."""
@@ -282,5 +286,8 @@ def schedule_steps(config: TrainKeys, place: Place) -> float:
     of the run, or an earlier one at which the schedule ends.
     """
     last = place.step + natural_steps(config, place)
-    end = config.scheduler_conf.end
+    conf = config.scheduler_conf
+    end = conf.end
+    if isinstance(conf, WarmupLrConf) and conf.warmup_steps and last < math.inf:
+        end = WARM_UPS * conf.warmup_steps
     return last if end is None or end >= BEYOND_ANY_RUN else min(last, end)
