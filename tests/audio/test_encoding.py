@@ -33,8 +33,8 @@ def test_samples_beyond_full_scale_are_clipped_and_do_not_wrap():
 
 @pytest.mark.parametrize("rate", MP3_RATES)
 def test_mp3_keeps_each_of_its_rates_and_the_length(rate):
-    waveform, found = read_audio(encode_audio(TONE, rate, "mp3"))
-    assert found == rate
+    waveform, stored_rate = read_audio(encode_audio(TONE, rate, "mp3"))
+    assert stored_rate == rate
     assert len(waveform) >= len(TONE)
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import wave
 from pathlib import Path
 
-import numpy as np
-
+from tests.support.train.training_corpus import write_tone
 from wenet_uio.dataset.formats.data_list import RawLine
 
-RATE = 16000
 TRAIN, CV = 20, 10
 UNITS = ("<blank>", "<unk>", "a", "b", "c", "<sos/eos>")
 
@@ -20,14 +17,8 @@ def speak(folder: Path, name: str, count: int) -> list[RawLine]:
     lines = []
     for number in range(count):
         pitch = number % 3
-        seconds = np.arange(int((0.35 + 0.02 * (number % 7)) * RATE)) / RATE
-        samples = 8000 * np.sin(2 * np.pi * (300 + 400 * pitch) * seconds)
         path = folder / f"{name}{number:02d}.wav"
-        with wave.open(str(path), "wb") as file:
-            file.setnchannels(1)
-            file.setsampwidth(2)
-            file.setframerate(RATE)
-            file.writeframes(samples.astype("<i2").tobytes())
+        write_tone(path, pitch, 0.35 + 0.02 * (number % 7))
         lines.append(RawLine(path.stem, str(path), "abc"[pitch] * 2))
 
     return lines

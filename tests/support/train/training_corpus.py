@@ -56,13 +56,18 @@ def _write_list(folder: Path, part: str, utterances: int) -> None:
     lines = []
     for number in range(utterances):
         pitch = number % 3
-        seconds = np.arange(int((0.5 + 0.05 * (number % 7)) * RATE)) / RATE
-        samples = 8000 * np.sin(2 * np.pi * (300 + 400 * pitch) * seconds)
         path = folder / f"{part}{number}.wav"
-        with wave.open(str(path), "wb") as file:
-            file.setnchannels(1)
-            file.setsampwidth(2)
-            file.setframerate(RATE)
-            file.writeframes(samples.astype("<i2").tobytes())
+        write_tone(path, pitch, 0.5 + 0.05 * (number % 7))
         lines.append(json.dumps({"key": path.stem, "wav": str(path), "txt": "abc"[pitch] * 2}))
     (folder / f"{part}.list").write_text("\n".join(lines) + "\n")
+
+
+def write_tone(path: Path, pitch: int, seconds: float) -> None:
+    """Write a sine wave; a pitch is 400 Hz above the one before, and 0 is 300 Hz."""
+    times = np.arange(int(seconds * RATE)) / RATE
+    samples = 8000 * np.sin(2 * np.pi * (300 + 400 * pitch) * times)
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(RATE)
+        file.writeframes(samples.astype("<i2").tobytes())
