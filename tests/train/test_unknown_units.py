@@ -15,7 +15,7 @@ from wenet_uio.dataset.types import SampleRef
 from wenet_uio.text.aggregate import AggregateTokenizer
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.labels import Tokenizer
-from wenet_uio.train.unknown_units import FEW_TEXTS, TEXTS, check_units
+from wenet_uio.train.unknown_units import TEXTS, check_units
 
 
 class ListOfTexts:
@@ -42,8 +42,8 @@ def letters(units: str) -> Tokenizer:
     return Tokenizer(CharSplitter(), symbols)
 
 
-def check(corpus: ListOfTexts, tokenizer: Tokenizer, *, warns: bool = True) -> None:
-    check_units(cast("Corpus", corpus), tokenizer, warns=warns)
+def check(corpus: ListOfTexts, tokenizer: Tokenizer) -> None:
+    check_units(cast("Corpus", corpus), tokenizer)
 
 
 def of(*texts: str, **fields: str) -> list[Texts]:
@@ -90,10 +90,9 @@ def test_a_long_list_is_looked_at_in_all_its_parts():
     assert sum(found.texts == ("b",) for found in corpus.seen) == TEXTS * 3 // 10
 
 
-@pytest.mark.parametrize("warns", [True, False], ids=["a trained model", "a new model"])
-def test_texts_of_which_no_token_is_a_unit_end_before_the_first_step(warns):
+def test_texts_of_which_no_token_is_a_unit_end_before_the_first_step():
     with pytest.raises(ValueError, match=r"train\.list: no token .* such as x, y: name the units"):
-        check(ListOfTexts([of("xxy", "yx")]), letters("ab"), warns=warns)
+        check(ListOfTexts([of("xxy", "yx")]), letters("ab"))
 
 
 def test_characters_of_texts_with_a_units_file_of_words_end_with_the_cause():
@@ -101,12 +100,5 @@ def test_characters_of_texts_with_a_units_file_of_words_end_with_the_cause():
     corpus = ListOfTexts([of("seven a one", "a seven")])
     cause = "cut into characters, such as e, .* longer, such as seven: set .*split_with_space"
     with pytest.raises(ValueError, match=cause):
-        check(corpus, Tokenizer(CharSplitter(), words), warns=False)
-    check(corpus, Tokenizer(CharSplitter(split_with_space=True), words), warns=False)
-
-
-def test_a_new_model_may_have_unknown_tokens_and_few_texts_are_looked_at(caplog):
-    corpus = ListOfTexts([of(*["axxx"] * 300)])
-    check(corpus, letters("ab"), warns=False)
-    assert caplog.messages == []
-    assert len(corpus.seen) == FEW_TEXTS
+        check(corpus, Tokenizer(CharSplitter(), words))
+    check(corpus, Tokenizer(CharSplitter(split_with_space=True), words))

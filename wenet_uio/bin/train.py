@@ -282,7 +282,7 @@ def build_trainer(
 
     # Operators of the user may change the texts.
     if state is None and world.rank == 0 and not config.dataset_conf.operators:
-        check_units(train.corpus, tokenizer, warns=start is not None)
+        check_units(train.corpus, tokenizer)
     require_utterances(train, cv)
     if start is not None:
         config = with_warm_up(config, start.config, len(train), resumes=state is not None)

@@ -80,8 +80,8 @@ class Loader:
             )
 
         if options.rank == 0:
-            for repeat in self.corpus.repeats:
-                warn_once(repeat)
+            for warning in self.corpus.warnings:
+                warn_once(warning)
 
         self.prefetch: Prefetch | None = None
         if self.corpus.is_remote:

@@ -33,8 +33,8 @@ class IndexedList(NamedTuple):
     summary: Summary
     bad: list[tuple[str, str]]
     """Key and reason of each utterance that cannot be used."""
-    repeats: tuple[str, ...]
-    """Sentences about what the list has more than once."""
+    warnings: tuple[str, ...]
+    """Sentences about what is odd in the list as a whole."""
 
 
 def index_list(source: SourceList, executor: Executor) -> IndexedList:
@@ -57,7 +57,7 @@ def index_list(source: SourceList, executor: Executor) -> IndexedList:
             pass
 
     index = ensure_index(data_list, data_type, layout)
-    return IndexedList(data_list, index.summary, index.bad, index.repeats)
+    return IndexedList(data_list, index.summary, index.bad, index.warnings)
 
 
 class _Job(NamedTuple):

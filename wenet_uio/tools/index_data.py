@@ -53,8 +53,8 @@ def main() -> int:
             indexed = index_list(source, executor_of(args))
         for key, reason in indexed.bad:
             print(f"bad: {key}: {reason}", file=sys.stderr)
-        for repeat in indexed.repeats:
-            warn_once(f"{indexed.data_list}: {repeat}")
+        for warning in indexed.warnings:
+            warn_once(f"{indexed.data_list}: {warning}")
 
         counts = {
             "data_list": indexed.data_list,

@@ -62,8 +62,8 @@ def print_report(report: PlanReport, corpus: Corpus, *, as_json: bool) -> None:
     (note if as_json else print)("\n".join(report.lines()))
     for key, reason in corpus.bad:
         print(f"bad: {key}: {reason}", file=sys.stderr)
-    for repeat in corpus.repeats:
-        warn_once(repeat)
+    for warning in corpus.warnings:
+        warn_once(warning)
 
     if as_json:
         print_json(report.as_dict())

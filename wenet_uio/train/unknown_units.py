@@ -16,9 +16,7 @@ from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.labels import Tokenizer
 
 TEXTS = 200
-"""Most samples of a list whose texts are looked at before the training of a trained model."""
-FEW_TEXTS = 20
-"""The same before that of a new model."""
+"""Most samples of a list whose texts are looked at before a training."""
 TOLD = 0.02
 """Share of <unk> among the tokens above which a run warns."""
 MOST = 0.5
@@ -28,16 +26,12 @@ SHOWN = 3
 log = logging.getLogger(__name__)
 
 
-def check_units(corpus: Corpus, tokenizer: Tokenizer, *, warns: bool) -> None:
+def check_units(corpus: Corpus, tokenizer: Tokenizer) -> None:
     """Refuse a training list whose tokens are all <unk>, and characters of texts where the units
-    are words: the model would learn nothing.
+    are words: the model would learn nothing. Warn if many tokens are <unk>.
 
     Texts of remote lists are not looked at: that would fetch their audio. Those of an unknown language,
     and those of a tokenizer without <unk>, are left to the reader.
-
-    Args:
-        warns: look at more texts, and warn if many of their tokens are <unk>, because the units are
-            those of a trained model.
 
     Raises:
         ValueError: the units do not fit the texts.
@@ -45,7 +39,7 @@ def check_units(corpus: Corpus, tokenizer: Tokenizer, *, warns: bool) -> None:
     if corpus.is_remote:
         return
 
-    unknown, total = _unknown_tokens(corpus, tokenizer, TEXTS if warns else FEW_TEXTS)
+    unknown, total = _unknown_tokens(corpus, tokenizer)
     share = unknown.total() / max(total, 1)
     named = ", ".join(token for token, _ in unknown.most_common(SHOWN))
     long_unit = _unit_of_words(tokenizer)
@@ -61,27 +55,23 @@ def check_units(corpus: Corpus, tokenizer: Tokenizer, *, warns: bool) -> None:
             "name the units file and the tokenizer of these texts, or normalise the texts as "
             "those of the model"
         )
-    if share <= TOLD or not warns:
-        return
-
-    log.warning(
-        "%s: %.0f %% of the tokens are not units of the model, such as %s, and are learned as <unk>: "
-        "normalise the texts as those of the model, or name other units (--symbol_table, in a recipe "
-        "--units) that its tokenizer cuts texts into; check_data.py --config with the train.yaml of "
-        "the run names the texts",
-        corpus.data_list,
-        100 * share,
-        named,
-    )
+    if share > TOLD:
+        log.warning(
+            "%s: %.0f %% of the tokens are not units of the model, such as %s, and are learned as <unk>: "
+            "normalise the texts as those of the model, make units of these texts, or name other units "
+            "(--symbol_table, in a recipe --units) that its tokenizer cuts texts into; check_data.py "
+            "--config with the train.yaml of the run names the texts",
+            corpus.data_list,
+            100 * share,
+            named,
+        )
 
 
-def _unknown_tokens(corpus: Corpus, tokenizer: Tokenizer, most: int) -> tuple[Counter[str], int]:
-    """Return the tokens that are <unk> in the texts of at most this many samples, and the number of
-    all tokens.
-    """
+def _unknown_tokens(corpus: Corpus, tokenizer: Tokenizer) -> tuple[Counter[str], int]:
+    """Return the tokens that are <unk> in the texts that are looked at, and the number of all."""
     unknown: Counter[str] = Counter()
     total = 0
-    for sample in _spread_texts(corpus, most):
+    for sample in _spread_texts(corpus):
         try:
             of_language = tokenizer.of(sample.fields)
         except UnknownLanguageError:
@@ -109,12 +99,10 @@ def _unit_of_words(tokenizer: Tokenizer) -> str:
     return words[0] if 2 * len(words) > len(units) else ""
 
 
-def _spread_texts(corpus: Corpus, most: int) -> Iterator[Texts]:
-    """Yield the texts of at most this many samples, spread over a list; those that cannot be read are left
-    out.
-    """
+def _spread_texts(corpus: Corpus) -> Iterator[Texts]:
+    """Yield the texts of TEXTS samples, spread over a list; those that cannot be read are left out."""
     ends = np.cumsum(corpus.samples)
-    count = min(most, corpus.num_samples)
+    count = min(TEXTS, corpus.num_samples)
     for number in (corpus.num_samples * place // count for place in range(count)):
         shard = int(np.searchsorted(ends, number, side="right"))
         row = number - int(ends[shard] - corpus.samples[shard])

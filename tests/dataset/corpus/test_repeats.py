@@ -65,7 +65,7 @@ def listed(folder, lines):
 
 def told(path, data_type="shard"):
     """The sentences of a list, without the list at their beginning."""
-    sentences = open_list(path, data_type).repeats
+    sentences = open_list(path, data_type).warnings
     assert all(sentence.startswith(f"{path}: ") for sentence in sentences)
     return [sentence.removeprefix(f"{path}: ") for sentence in sentences]
 
@@ -81,7 +81,7 @@ def test_a_list_without_repeats_says_nothing_and_its_index_has_no_more(audio, ca
     tars = [tar_of(audio, "x.tar", ("a", "b")), tar_of(audio, "y.tar", ("c", "d"))]
     path = listed(audio, tars)
     assert told(path) == []
-    assert "repeats" not in build_index(path, "shard").meta
+    assert "warnings" not in build_index(path, "shard").meta
     raw = listed(audio, raw_lines(audio, "abcd"))
     assert told(raw, "raw") == []
     assert not caplog.records
@@ -153,23 +153,16 @@ def test_lines_without_a_key_have_keys_of_their_own_and_nothing_is_told(audio):
 def test_the_same_list_in_two_sources_of_a_mixture_is_a_purpose(audio):
     path = listed(audio, [tar_of(audio, "x.tar", ("a", "b"))])
     source = {"type": "shard", "data_list": path}
-    assert open_corpus(MixtureConf(sources=[source, source]), "raw").repeats == NOTHING
-    assert open_corpus(MixtureConf(sources=[{**source, "repeat": 3}]), "raw").repeats == NOTHING
+    assert open_corpus(MixtureConf(sources=[source, source]), "raw").warnings == NOTHING
+    assert open_corpus(MixtureConf(sources=[{**source, "repeat": 3}]), "raw").warnings == NOTHING
 
 
 def test_a_mixture_tells_the_repeats_within_its_lists_once(audio):
     path = listed(audio, [tar_of(audio, "x.tar", ("a", "b"))] * 2)
     source = {"type": "shard", "data_list": path}
     mixture = open_corpus(MixtureConf(sources=[source, source]), "raw")
-    assert mixture.repeats == open_list(path, "shard").repeats
-    assert len(mixture.repeats) == 1
-
-
-def test_an_index_of_an_earlier_version_tells_nothing(audio, monkeypatch):
-    path = listed(audio, [tar_of(audio, "x.tar", ("a", "b"))] * 2)
-    monkeypatch.setattr("wenet_uio.dataset.corpus.indexing.repeats_in_shards", lambda *_: [])
-    build_index(path, "shard")
-    assert told(path) == []
+    assert mixture.warnings == open_list(path, "shard").warnings
+    assert len(mixture.warnings) == 1
 
 
 def test_repeated_shards_are_read_as_often_as_they_are_named(audio):
@@ -191,7 +184,7 @@ def test_the_first_rank_tells_repeats_when_a_loader_begins_with_an_index_that_is
             options = LoaderOptions(rank=rank, world_size=2)
             build_loader(path, "shard", Conf(), None, training=training, options=options)
         messages = [record.getMessage() for record in caplog.records]
-        assert messages == list(open_list(path, "shard").repeats)[:count]
+        assert messages == list(open_list(path, "shard").warnings)[:count]
 
 
 @pytest.mark.parametrize("data_type", ["shard", "raw"])
@@ -209,7 +202,7 @@ def test_tools_tell_repeats_whether_they_make_the_index_or_not(audio, data_type)
     ):
         done = preloaded.run([TOOLS / tool, *arguments], env=preloaded.on_path())
         assert done.returncode == 0, done.stderr
-        (sentence,) = open_list(path, data_type).repeats
+        (sentence,) = open_list(path, data_type).warnings
         assert done.stderr.count(sentence) == 1, done.stderr
 
 

@@ -177,8 +177,10 @@ class Corpus(ABC):
 
     @property
     @abstractmethod
-    def repeats(self) -> tuple[str, ...]:
-        """Sentences about utterances that the list has more than once, each with the list."""
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences about what is odd in a list as a whole: utterances that it has more than once,
+        damaged tars. Each names the list.
+        """
 
     @property
     @abstractmethod
@@ -275,8 +277,8 @@ class StoredCorpus(Corpus):
         return frozenset({"audio"})
 
     @property
-    def repeats(self) -> tuple[str, ...]:
-        """None: its samples are not compared."""
+    def warnings(self) -> tuple[str, ...]:
+        """None: only lists are looked at."""
         return ()
 
     @property

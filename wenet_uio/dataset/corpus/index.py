@@ -316,9 +316,9 @@ class ListIndex:
         return [(key, reason) for key, reason in self.meta["bad"]]
 
     @property
-    def repeats(self) -> tuple[str, ...]:
-        """Sentences about what the list has more than once; none in indexes of earlier versions."""
-        return tuple(self.meta.get("repeats", ()))
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences about what is odd in the list as a whole."""
+        return tuple(self.meta.get("warnings", ()))
 
     @property
     def is_remote(self) -> bool:

@@ -7,6 +7,7 @@ list has an index of its own (`shard_index`, `remote_index`).
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 from collections import defaultdict
@@ -34,18 +35,19 @@ from wenet_uio.dataset.corpus.index import (
 )
 from wenet_uio.dataset.corpus.raw_index import (
     UTTERANCES_PER_RUN,
-    Columns,
+    ListContents,
     raw_index,
 )
 from wenet_uio.dataset.corpus.remote_index import update_kept_index
 from wenet_uio.dataset.corpus.repeats import (
+    NAMED,
     KeyHashes,
     Place,
-    repeats_in_lines,
     repeats_in_shards,
+    with_others,
 )
 from wenet_uio.dataset.corpus.shard_index import Comparison, shard_index
-from wenet_uio.dataset.corpus.unread_audio import Unread, has_returned
+from wenet_uio.dataset.corpus.unread_audio import has_returned, state_of
 from wenet_uio.dataset.formats.data_list import DataType, ShardFiles, shards_of
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.list_file import DataList, FileState, LineFile, opened_list
@@ -56,6 +58,7 @@ from wenet_uio.dataset.storage.kept_files import making, places_of
 from wenet_uio.dataset.storage.ranged_object import REQUESTS
 from wenet_uio.executor import Executor
 from wenet_uio.messages import hides_bar, warn_once
+from wenet_uio.uris import shown
 
 log = logging.getLogger(__name__)
 THREADS = Executor(min(16, 2 * (os.cpu_count() or 1)), "threads")
@@ -146,49 +149,42 @@ def index_lines_of(
         OSError: the system does not give a local file, for another reason than that it is missing.
     """
     lines = DataList(file, data_type)
-    unread: Unread = {}
-    if data_type == "raw":
-        columns, bad, unread, is_remote = raw_index(lines, per_run, executor, layout)
-        repeats = repeats_in_lines(
-            Rows.of_columns({name: columns[name] for name in (*COLUMNS, "keys")})
-        )
-    else:
-        columns, bad, is_remote, repeats = _shard_columns(lines, layout)
-
+    found = (
+        raw_index(lines, per_run, executor, layout)
+        if data_type == "raw"
+        else _shard_index_of(lines, layout)
+    )
     state = lines.state()
     meta: dict[str, Any] = {
         "type": data_type,
-        "bad": bad,
-        "summary": asdict(summary_of(columns)),
+        "bad": found.bad,
+        "summary": asdict(summary_of(found.columns)),
         "bytes": state.size,
         "mtime_ns": state.mtime_ns,
         "digest": state.digest,
-        "remote": is_remote,
-        "features": bool((columns["sample_rate"] == FRAME_RATE).any()),
+        "remote": found.is_remote,
+        "features": bool((found.columns["sample_rate"] == FRAME_RATE).any()),
     }
-    if unread:
-        meta["unread"] = unread
-    if repeats:
-        meta["repeats"] = repeats
-    for repeat in repeats:
-        warn_once(f"{file.path}: {repeat}")
+    if found.unread:
+        meta["unread"] = found.unread
+    if found.warnings:
+        meta["warnings"] = found.warnings
+    for warning in found.warnings:
+        warn_once(f"{file.path}: {warning}")
 
     file.digest = state.digest
-    return ListIndex.write(places_of(index_of(file.path, layout)), columns, meta)
+    return ListIndex.write(places_of(index_of(file.path, layout)), found.columns, meta)
 
 
-def _shard_columns(
-    lines: DataList, layout: Layout
-) -> tuple[Columns, list[Problem], bool, list[str]]:
-    """Return columns of the index of a shard list, (key, reason) of what cannot be used, whether
-    any tar is in a remote store, and sentences about what the list has more than once.
-    """
+def _shard_index_of(lines: DataList, layout: Layout) -> ListContents:
+    """Return what the index of a shard list holds."""
     data_list = lines.path
     shards, bad = shards_of(data_list, (line for _, line in lines.lines()))
     is_remote = any_remote(shards)
     check_shard_files(data_list, shards)
     bad.extend(entries_outside(shards))
     used: list[str] = []
+    damage: dict[str, str] = {}
     hashes = KeyHashes()
     lengths = GrowingColumns({name: COLUMNS[name] for name in Stored._fields})
 
@@ -197,6 +193,8 @@ def _shard_columns(
         bar = tqdm(indexed, "index", len(shards), unit="shard", disable=hides_bar(), leave=False)
         for shard, (shard_lengths, problems) in zip(shards, bar, strict=True):
             bad.extend(problems)
+            tar = objects.without_scheme(ShardFiles.parse(shard).tar)
+            damage.update((key, reason) for key, reason in problems if key == tar)
             if len(shard_lengths):
                 used.append(shard)
                 hashes.add(shard_lengths.key_hash)
@@ -214,7 +212,27 @@ def _shard_columns(
         rows, _ = index_shard(used[place.shard], data_list, layout)
         return rows.key(place.row)
 
-    return table, bad, is_remote, repeats_in_shards(used, table["digest"], hashes, key_at)
+    unread = {tar: state_of(tar, data_list) for tar in damage}
+    warnings = about_damage(damage, len(shards))
+    warnings += repeats_in_shards(used, table["digest"], hashes, key_at)
+    return ListContents(table, bad, unread, is_remote, warnings)
+
+
+def about_damage(damage: Mapping[str, str], count: int) -> list[str]:
+    """Return a sentence about damaged tars among so many shards; none if there are none.
+
+    Args:
+        damage: by the name of the tar.
+    """
+    if not damage:
+        return []
+
+    named = [f"{shown(tar)} {reason}" for tar, reason in itertools.islice(damage.items(), NAMED)]
+    return [
+        f"{len(damage)} of {count} shards may be damaged ({with_others(named, len(damage))}): "
+        "utterances that the damage took are not counted. Make or fetch such a tar again: the next "
+        "run indexes it anew"
+    ]
 
 
 def index_shards(

@@ -178,10 +178,10 @@ class Mixture(Corpus):
         return any(source.corpus.has_text_only for source in self.sources)
 
     @property
-    def repeats(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str, ...]:
         """Those within the list of each source; a list may be several sources on purpose."""
         return tuple(
-            dict.fromkeys(repeat for source in self.sources for repeat in source.corpus.repeats)
+            dict.fromkeys(warning for source in self.sources for warning in source.corpus.warnings)
         )
 
     @property
@@ -394,9 +394,9 @@ class MixedPass(Corpus):
         return self.mixture.counts_digest
 
     @property
-    def repeats(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str, ...]:
         """Those of the mixture."""
-        return self.mixture.repeats
+        return self.mixture.warnings
 
     @property
     def kinds(self) -> frozenset[Kind]:

@@ -72,9 +72,9 @@ class RawCorpus(LineCorpus):
         super().__init__(lines, dict(index.columns), index.meta)
 
     @property
-    def repeats(self) -> tuple[str, ...]:
-        """Sentences about keys and shards that the list has more than once."""
-        return tuple(f"{self.data_list}: {repeat}" for repeat in self._index.repeats)
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences about what is odd in the list as a whole."""
+        return tuple(f"{self.data_list}: {warning}" for warning in self._index.warnings)
 
     @property
     def kinds(self) -> frozenset[Kind]:

@@ -29,6 +29,7 @@ from wenet_uio.dataset.corpus.index import (
     shard_table,
 )
 from wenet_uio.dataset.corpus.remote_audio import stored_info, stored_infos
+from wenet_uio.dataset.corpus.repeats import repeats_in_lines
 from wenet_uio.dataset.corpus.unread_audio import Unread, measured
 from wenet_uio.dataset.formats.data_list import RawLine, locate, parse_raw_line, reason_to_skip
 from wenet_uio.dataset.formats.errors import ListError
@@ -204,19 +205,23 @@ def table_of_runs(rows: Rows, first: np.ndarray, ends: np.ndarray) -> Columns:
     return {**rows.columns(), **shard_table(runs), "first_row": first}
 
 
-class RawIndex(NamedTuple):
-    """What the index of a raw list holds."""
+class ListContents(NamedTuple):
+    """What the index of a list holds."""
 
     columns: Columns
     bad: list[Problem]
-    """(key, reason) of each line that cannot be used."""
+    """(key, reason) of each sample that cannot be used."""
     unread: Unread
-    """The audio that could not be read."""
+    """The files that could not be read, or not as a whole."""
     is_remote: bool
-    """Whether any line names audio in a remote store."""
+    """Whether any audio is in a remote store."""
+    warnings: list[str]
+    """Sentences about what is odd in the list as a whole."""
 
 
-def raw_index(data_list: DataList, per_run: int, executor: Executor, layout: Layout) -> RawIndex:
+def raw_index(
+    data_list: DataList, per_run: int, executor: Executor, layout: Layout
+) -> ListContents:
     """Return what the index of a raw list holds.
 
     Every `per_run` lines count as one shard; a run without a usable line is left out. Lines are
@@ -251,7 +256,8 @@ def raw_index(data_list: DataList, per_run: int, executor: Executor, layout: Lay
 
     samples_of_runs = np.asarray([count for count in used if count], np.int64)
     ends = np.cumsum(samples_of_runs)
-    return RawIndex(table_of_runs(rows, ends - samples_of_runs, ends), bad, unread, is_remote)
+    columns = table_of_runs(rows, ends - samples_of_runs, ends)
+    return ListContents(columns, bad, unread, is_remote, repeats_in_lines(rows))
 
 
 def _gather(

@@ -19,7 +19,7 @@ from wenet_uio.uris import shown
 MOST_KEYS = 1 << 19
 """Keys that are compared; 16 bytes each."""
 NAMED = 3
-"""Repeated shards and keys that a message names."""
+"""Shards and keys that a message names."""
 
 
 class Place(NamedTuple):
@@ -120,7 +120,7 @@ def repeats_in_shards(
         ]
         sentences.append(
             f"{len(copies)} of {len(shards)} shards {_have(len(copies))} the samples of an earlier "
-            f"shard ({_with_others(named, len(copies))}); all are read. To repeat data on purpose, "
+            f"shard ({with_others(named, len(copies))}); all are read. To repeat data on purpose, "
             "give a source of a mixture `repeat` or a weight"
         )
 
@@ -146,7 +146,7 @@ def _about_keys(kept: int, part: int, named: list[str]) -> list[str]:
     count = kept * part
     utterances = f"{'about ' if part > 1 else ''}{count} utterance{'s' if count > 1 else ''}"
     return [
-        f"{utterances} {_have(count)} the key of an earlier one ({_with_others(named, count)}); all "
+        f"{utterances} {_have(count)} the key of an earlier one ({with_others(named, count)}); all "
         "are read, but results hold one utterance of a key. Blanks in keys count as `_`"
     ]
 
@@ -155,7 +155,7 @@ def _have(count: int) -> str:
     return "have" if count > 1 else "has"
 
 
-def _with_others(named: list[str], count: int) -> str:
+def with_others(named: list[str], count: int) -> str:
     """Return the first things of `count`, and how many others there are."""
     others = f" and {count - len(named)} more" if count > len(named) else ""
     return f"{', '.join(named)}{others}"

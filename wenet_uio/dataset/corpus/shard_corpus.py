@@ -129,9 +129,9 @@ class ShardCorpus(StoredCorpus):
         return Stored(*(column[rows] for column in self._lengths))
 
     @property
-    def repeats(self) -> tuple[str, ...]:
-        """Sentences about keys and shards that the list has more than once."""
-        return tuple(f"{self.data_list}: {repeat}" for repeat in self._index.repeats)
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences about what is odd in the list as a whole."""
+        return tuple(f"{self.data_list}: {warning}" for warning in self._index.warnings)
 
     @property
     def kinds(self) -> frozenset[Kind]:

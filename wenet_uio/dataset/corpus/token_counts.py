@@ -69,9 +69,9 @@ class TokenCounted(Corpus):
         return hashlib.blake2b(np.ascontiguousarray(self._counts).data, digest_size=8).hexdigest()
 
     @property
-    def repeats(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str, ...]:
         """Those of the corpus."""
-        return self.corpus.repeats
+        return self.corpus.warnings
 
     @property
     def kinds(self) -> frozenset[Kind]:

@@ -1,5 +1,5 @@
-"""Audio that could not be read when a list was indexed. It may have come back since: a mount was
-late, a copy was not complete, a damaged file was mended.
+"""Audio and tars that could not be read when a list was indexed, or not as a whole. They may have
+come back since: a mount was late, a copy was not complete, a damaged file was mended.
 
 The index has the state of each such file. `looking_again` compares it with the present state, with
 one question for each file, when a list is opened.
@@ -96,7 +96,7 @@ def measured(wav: str, data_list: str, measure: Callable[[], Result], unread: Un
         # A store that does not give a file is not asked once more: it may not answer.
         is_refused = objects.is_remote(path) and cause is not None
         # Before the second reading: a later change differs from this state.
-        state = None if is_refused else _state_of(wav, data_list)
+        state = None if is_refused else state_of(wav, data_list)
         if state is None or not is_local:
             unread[wav] = state
             raise
@@ -132,7 +132,7 @@ def has_returned(meta: Mapping[str, Any], data_list: str) -> bool:
         return False
 
     log.warning(
-        "%s: %d of %d audio files that could not be read when the list was indexed are there now, "
+        "%s: %d of %d files that could not be read when the list was indexed are there now, "
         "or have changed: %s",
         data_list,
         count,
@@ -148,7 +148,7 @@ def _count_returned(unread: Unread, data_list: str) -> int:
     """Return the number of files whose state is not the one that was noted."""
 
     def count(noted: list[tuple[str, State]]) -> int:
-        present = [_state_of(wav, data_list, seconds=STORE_SECONDS) for wav, _ in noted]
+        present = [state_of(wav, data_list, seconds=STORE_SECONDS) for wav, _ in noted]
         pairs = zip(present, noted, strict=True)
         return sum(now is not None and now != then for now, (_, then) in pairs)
 
@@ -156,8 +156,8 @@ def _count_returned(unread: Unread, data_list: str) -> int:
         return sum(pool.map(count, chunks(list(unread.items()), FILES_PER_JOB)))
 
 
-def _state_of(wav: str, data_list: str, seconds: float | None = None) -> State:
-    """Return the present state of an audio file.
+def state_of(wav: str, data_list: str, seconds: float | None = None) -> State:
+    """Return the present state of an audio file or a tar.
 
     Args:
         seconds: a store is asked now, and has so many seconds to answer. None: the answer may be
