@@ -169,7 +169,7 @@ with_options() {
   _interruptible "$TOOL" "${OWN[@]}" "$@" "${GIVEN[@]}"
 }
 
-# _interruptible COMMAND…: runs a command. A SIGTERM or SIGUSR1 to the recipe goes to the command as SIGTERM, which may save and end, and then ends
+# _interruptible COMMAND…: runs a command. A SIGTERM or SIGUSR1 to the recipe goes to the command, which may save and end, and then ends
 # the recipe with status 75 (try again), since its stages are not done. Bash hands on no signal to a command in the
 # foreground, and as the first process of a container it would ignore SIGTERM. Ctrl-C reaches both; the recipe ends after
 # the command.
@@ -177,7 +177,8 @@ _interruptible() {
   local COMMAND STATUS ENDS=
   (trap - INT; exec "$@") <&0 & # a command in the background would ignore Ctrl-C, and have no input
   COMMAND=$!
-  trap 'ENDS=75; kill -TERM "$COMMAND" 2>/dev/null || true' TERM USR1
+  trap 'ENDS=75; kill -TERM "$COMMAND" 2>/dev/null || true' TERM
+  trap 'ENDS=75; kill -USR1 "$COMMAND" 2>/dev/null || true' USR1
   trap 'ENDS=130' INT
   while true; do
     STATUS=0

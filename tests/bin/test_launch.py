@@ -111,6 +111,7 @@ def corpus(tmp_path: Path) -> Path:
     ("number", "whole_group"),
     [
         pytest.param(signal.SIGTERM, False, id="SIGTERM to the launcher"),
+        pytest.param(signal.SIGUSR1, False, id="SIGUSR1 to the launcher"),
         pytest.param(signal.SIGTERM, True, id="SIGTERM to every process of the job"),
         pytest.param(signal.SIGUSR1, True, id="SIGUSR1 to every process of the job"),
     ],
@@ -132,7 +133,7 @@ def test_sigterm_and_sigusr1_save_and_exit_with_0_and_the_next_start_resumes(
         process.send_signal(number)
     _, said = process.communicate(timeout=300)
     assert process.returncode == 0, said
-    (step,) = re.findall(r"SIG\w+ received: state saved after step (\d+)", said)
+    (step,) = re.findall(rf"{number.name} received: state saved after step (\d+)", said)
     assert torch.load(corpus / f"exp/state_{step}.pt")["progress"]["step"] == int(step)
     assert "Traceback" not in said
     if not whole_group:

@@ -5,8 +5,8 @@ failures.
     %(prog)s --standalone --nproc_per_node 2 \\
         -m wenet_uio.bin.train --config conf/train.yaml …
 
-A SIGTERM or SIGUSR1 is passed on to the ranks as SIGTERM. They save their state and exit with 0, and
-so does this program. If this program is killed by SIGKILL, the kernel kills its ranks too (on Linux).
+A SIGTERM or SIGUSR1 is passed on to the ranks. They save their state and exit with 0, and so does
+this program. If this program is killed by SIGKILL, the kernel kills its ranks too (on Linux).
 
 Ranks that exit with status 75 (such as after running out of memory) are started again. On several
 machines, torchrun starts them again if --max_restarts allows it; otherwise this program exits with
@@ -35,7 +35,7 @@ from wenet_uio.train.stop import SIGNALS
 from wenet_uio.unknown_options import refuse_unknown_options
 
 INTERVAL = 1.0
-"""Seconds between SIGTERMs to the ranks. They are repeated, because a starting rank may miss the
+"""Seconds between signals to the ranks. They are repeated, because a starting rank may miss the
 first."""
 
 
@@ -69,7 +69,7 @@ def _run(arguments: Namespace, ranks: _Ranks) -> int:
 
         rank, failure = error.get_first_failure()
         if ranks.told and -failure.exitcode in SIGNALS:
-            print(f"stopped by {ranks.told} before training began", file=sys.stderr)
+            print(f"stopped by {ranks.told.name} before training began", file=sys.stderr)
             return 0
         if failure.exitcode < 0:  # killed by a signal, so the rank could not report an error
             print(f"error: rank {rank} was killed by {_reason(failure.exitcode)}", file=sys.stderr)
@@ -90,12 +90,12 @@ def _reason(exitcode: int) -> str:
 
 
 class _Ranks:
-    """The processes that torchrun started. In the block of `with`, they get a SIGTERM when this
-    program gets one of SIGNALS.
+    """The processes that torchrun started. In the block of `with`, they get one of
+    SIGNALS when this program gets it.
     """
 
-    told = ""
-    """Name of the signal that this program got."""
+    told: signal.Signals | None = None
+    """The signal that this program got."""
 
     def __enter__(self) -> _Ranks:
         for number in (*SIGNALS, signal.SIGALRM):  # the last is of the timer that pass_on sets
@@ -106,12 +106,12 @@ class _Ranks:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def pass_on(self, number: int, _: object) -> None:
-        """Send a SIGTERM to all ranks, and set a timer that sends the next."""
-        self.told = self.told or signal.Signals(number).name
+        """Send the first signal to all ranks, and set a timer that sends it again."""
+        self.told = self.told or signal.Signals(number)
         for children in Path("/proc/self/task").glob("*/children"):
             for pid in children.read_text().split():
                 with suppress(ProcessLookupError):
-                    os.kill(int(pid), signal.SIGTERM)
+                    os.kill(int(pid), self.told)
 
         signal.setitimer(signal.ITIMER_REAL, INTERVAL)
 
