@@ -35,6 +35,10 @@ def test_a_wav_that_was_written_to_a_pipe_is_not_taken_for_cut_short(claim):
     require_whole(bytes(data))
 
 
+def test_audio_that_libsndfile_does_not_read_is_left_to_its_decoder():
+    require_whole(b"\0\0\0\x20ftypM4A " + bytes(100))
+
+
 def test_every_real_file_that_opens_is_whole(corpora):
     folder = corpora / "audio_formats"
     looked_at = 0

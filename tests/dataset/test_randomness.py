@@ -16,6 +16,13 @@ def test_permutations_of_two_epochs_are_unrelated():
     assert abs(np.corrcoef(first, np.arange(10000))[0, 1]) < 0.05
 
 
+def test_a_seed_may_be_any_integer():
+    seeds = (-1, -777, 1 << 64, (1 << 70) + 5, 0, 1)
+    assert len({key_of(seed, 0) for seed in seeds}) == len(seeds) - 1
+    assert key_of(-1) == key_of((1 << 64) - 1)
+    assert key_of(1 << 64) == key_of(0)
+
+
 def test_draws_are_uniform_and_pinned():
     draws = uniform(key_of(3), np.arange(100000))
     assert abs(draws.mean() - 0.5) < 0.005

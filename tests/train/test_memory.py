@@ -118,6 +118,10 @@ def test_a_batch_with_fewer_frames_is_as_large_if_it_needs_as_much_in_every_prod
     # Less in the square of the frames
     assert not known.is_within(tiny_batch([90] * 12, 1, tokens=5))
     assert not known.is_within(tiny_batch([100] * 10, 1, tokens=4))
+    # Less in the square of the tokens
+    known = TooLarge(step=1, utterances=10, frames=5, tokens=100)
+    assert not known.is_within(tiny_batch([5] * 12, 1, tokens=90))
+    assert known.is_within(tiny_batch([5] * 13, 1, tokens=90))
 
 
 def test_a_repeated_step_counts_once_in_batch_norms() -> None:

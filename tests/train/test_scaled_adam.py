@@ -114,6 +114,21 @@ def test_a_gradient_above_twice_the_median_is_clipped() -> None:
     assert optimizer.state[weight]["exp_avg_sq"].max() < before.max() + 1.0
 
 
+def test_the_scale_of_a_tensor_changes_by_at_most_a_tenth_in_a_period() -> None:
+    weight = nn.Parameter(torch.full((4,), 0.1))
+    keys = tiny_config(optim="scaled_adam").optim_conf.model_dump(exclude={"modules"})
+    keys |= {"lr": 1e-4, "scalar_lr_scale": 1e5, "size_update_period": 2}
+    optimizer = ScaledAdam([weight], **keys)
+    for _ in range(20):
+        before = weight.detach().clone()
+        for _ in range(2):
+            weight.grad = -weight.detach()
+            optimizer.step()
+        growth = (weight.detach() / before).max().item()
+        assert growth < 1.11
+    assert growth > 1.05
+
+
 def test_modules_have_their_own_rates_and_frozen_weights_stay() -> None:
     model = TinyModel()
     model.hidden.weight.requires_grad_(False)

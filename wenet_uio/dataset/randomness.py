@@ -23,8 +23,7 @@ def mix(values: np.ndarray) -> np.ndarray:
     """Apply the finaliser of SplitMix64: a bijection of 64-bit integers that looks random (Steele et
     al., OOPSLA 2014).
     """
-    values = values.astype(U64, copy=True)
-    values += U64(GOLDEN)
+    values = values.astype(U64, copy=False) + U64(GOLDEN)
     values = (values ^ (values >> U64(30))) * U64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> U64(27))) * U64(0x94D049BB133111EB)
 

@@ -122,3 +122,8 @@ def test_a_list_with_one_remote_file_is_remote(tmp_path, monkeypatch):
         data_list = DataList(LineFile(str(tmp_path / "x.list")), "raw")
         made = raw_index.raw_index(data_list, 1000, THREADS, DEFAULT_LAYOUT)
         assert made.is_remote == expected
+
+
+def test_a_list_of_local_audio_is_not_remote(path, tmp_path):
+    (tmp_path / "x.list").write_text(json.dumps({"key": "a", "wav": path, "txt": "hi"}) + "\n")
+    assert not open_list(str(tmp_path / "x.list"), "raw").is_remote

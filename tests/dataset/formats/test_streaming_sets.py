@@ -246,6 +246,14 @@ def test_damaged_shards_are_named(writer, damage, tmp_path):
         open_list(str(tmp_path / "data.list"), "shard")
 
 
+def test_a_chunk_of_many_samples_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(f"{__name__}.GROUP", 300)
+    (tmp_path / "a.wav").write_bytes(wav(0.3))
+    write_litdata([RawLine(f"a{n}", str(tmp_path / "a.wav"), "a") for n in range(300)], tmp_path)
+    (source,) = parse_source({"type": "litdata", "paths": str(tmp_path)}).lists()
+    assert open_list(*source).num_samples == 300
+
+
 def test_numbers_order_chunks_and_compressed_ones_are_refused_by_name(tmp_path):
     (tmp_path / "a.wav").write_bytes(wav(0.3))
     write_litdata(

@@ -122,11 +122,12 @@ def test_every_rank_has_a_batch_of_every_entry_in_every_step(confs, size, per_pa
     assert len(seen) + sum(plan.filtered().values()) == corpus.num_samples
 
 
-def test_in_the_last_step_every_rank_has_samples_of_every_entry_if_there_are_enough():
+@pytest.mark.parametrize("world_size", [2, 4, None])
+def test_in_the_last_step_every_rank_has_samples_of_every_entry_if_there_are_enough(world_size):
     mixture, measure = joined(["static", "text"], [100, 300], 301)
     corpus = Passes(mixture).corpus_of(0)
     plan = EpochPlan(corpus, measure, seed=1, epoch=0, division=Division(1))
-    world_size = plan.num_batches - 1
+    world_size = world_size or plan.num_batches - 1
     last = list(steps_of(plan, world_size))[-1]
     assert len(last) == world_size
     per_rank = [

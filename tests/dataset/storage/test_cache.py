@@ -1,3 +1,5 @@
+import gzip
+import io
 import os
 import time
 from pathlib import Path
@@ -107,6 +109,16 @@ def test_partial_files_of_a_killed_run_are_evicted_first(folder, tmp_path, monke
         fetch(server, "b").close()
     assert not left.exists()
     assert copies(tmp_path) == {"a", "b"}
+
+
+@pytest.mark.parametrize("zeros", [100, 40 << 20])
+def test_joined_gzip_files_are_unpacked_one_after_the_other(zeros):
+    """The zeros are more than one step of the decompression may give."""
+    parts = [b"first", bytes(zeros), b"last"]
+    received = []
+    packed = io.BytesIO(b"".join(map(gzip.compress, parts)))
+    cache.unpack_gzip("a.tar.gz", packed, received.append)
+    assert b"".join(received) == b"".join(parts)
 
 
 def test_a_download_with_a_wrong_digest_gives_no_copy(folder, tmp_path):
