@@ -15,6 +15,7 @@ from wenet_uio.train.distributed import World, auto_workers, cpu_threads, end_wi
 def test_plain_python_is_a_world_of_one_rank() -> None:
     world = World.from_environment("cpu", {})
     assert (world.rank, world.size, world.device) == (0, 1, torch.device("cpu"))
+    assert (world.local_rank, world.local_size) == (0, 1)
     values = torch.tensor([1.0, 2.0])
     assert world.sum(values).tolist() == [1.0, 2.0]
     assert world.gather("mine") == ["mine"]

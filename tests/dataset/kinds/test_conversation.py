@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.support.data.loading import TOKENIZER, FakeConfig
 from tests.support.data.tars import everything, wav
 from tests.support.storage.servers import serving
+from wenet_uio.audio.read import read_audio
 from wenet_uio.bin.train import refuse_conversations
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.config.source import parse_source
@@ -127,6 +128,25 @@ def test_the_length_of_a_turn_in_a_store_is_that_of_the_file(audio_folder, tmp_p
         assert server.requests == {"/0.wav": 1, "/long.wav": 1}
     assert lengths[0] == lengths[1] == [4 + 125]
     assert not [path for path in (tmp_path / "cache").rglob("*.wav") if path.stat().st_size > 1e5]
+
+
+def test_a_turn_in_a_store_sounds_as_the_local_file(audio_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
+    with serving(audio_folder) as server:
+        local, remote = (
+            ConversationCorpus(
+                write(tmp_path / name, [[audio(f"{place}/2.wav", 0.2, offset=0.1)]]),
+                0.08,
+                "[audio]",
+            ).read(SampleRef(0, 0))
+            for name, place in (("a.jsonl", str(audio_folder)), ("b.jsonl", server.url))
+        )
+    sounds = [
+        read_audio(turn.audio, turn.start, turn.end) for turn in (*local.turns, *remote.turns)
+    ]
+    assert sounds[0][1] == sounds[1][1]
+    assert len(sounds[0][0]) == 0.2 * sounds[0][1]
+    assert (sounds[0][0] == sounds[1][0]).all()
 
 
 def turn_of(number):
