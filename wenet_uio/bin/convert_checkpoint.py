@@ -18,11 +18,12 @@ from pathlib import Path
 
 from wenet_uio.cli import command_parser, run
 from wenet_uio.convert.converted import write_model
-from wenet_uio.convert.layouts import LAYOUTS, convert
+from wenet_uio.convert.layouts import convert, layouts
 
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
+    known = layouts()
     parser = command_parser(__doc__)
     parser.add_argument(
         "--input", required=True, metavar="PATH", help="file or folder of the model"
@@ -30,9 +31,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--output_dir", required=True, metavar="DIR", help="folder to write")
     parser.add_argument(
         "--layout",
-        choices=LAYOUTS,
+        choices=known,
         help="layout of the input (default: the one that the names of its files tell): "
-        + "; ".join(f"{name}: {layout.what}" for name, layout in LAYOUTS.items()),
+        + "; ".join(f"{name}: {layout.what}" for name, layout in known.items()),
     )
     parser.add_argument(
         "--vocabulary",
@@ -42,7 +43,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--to",
-        choices=[name for name, layout in LAYOUTS.items() if layout.write],
+        choices=[name for name, layout in known.items() if layout.write],
         help="convert the other way: the input is a trained model of ours, the output has this "
         "layout",
     )
@@ -57,7 +58,7 @@ def main() -> None:
     if vocabulary is not None and not vocabulary.is_file():
         raise FileNotFoundError(f"{vocabulary}: no such file")
 
-    write = LAYOUTS[args.to].write if args.to else None
+    write = layouts()[args.to].write if args.to else None
     if write is not None:
         count = write(Path(args.input), Path(args.output_dir))
         print(f"{args.output_dir}: a model of the layout {args.to} with {count} weights")

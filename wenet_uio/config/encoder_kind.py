@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from wenet_uio.config.checkpoint_layout import CheckpointLayout
 from wenet_uio.config.encoder import EncoderSection
-from wenet_uio.config.named_code import Loaded, named_record
+from wenet_uio.config.named_code import Loaded, installed_records, named_record
 
 _FOLDERS = "wenet_uio.models.encoders"
 ENCODERS: dict[str, str] = {
@@ -56,6 +56,8 @@ def encoder_kind(name: str) -> EncoderKind:
     return named_record("encoder", name, ENCODERS, EncoderKind)
 
 
-def encoder_kinds() -> list[EncoderKind]:
-    """Return the kinds of this package, each once, in the order of ENCODERS."""
-    return list({id(kind): kind for kind in map(encoder_kind, ENCODERS)}.values())
+def encoder_kinds() -> Iterator[EncoderKind]:
+    """Yield the kinds of this installation, each once, in the order of ENCODERS. Each is loaded when
+    its turn comes.
+    """
+    return installed_records(ENCODERS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ from wenet_uio.config.base import Section
 from wenet_uio.config.checkpoint_layout import CheckpointLayout
 from wenet_uio.config.decode_modes import DecodeMode
 from wenet_uio.config.model import ModelKeys
-from wenet_uio.config.named_code import Loaded, named_record
+from wenet_uio.config.named_code import Loaded, installed_records, named_record
 
 _FOLDERS = "wenet_uio.families"
 FAMILIES: dict[str, str] = {
@@ -180,6 +180,8 @@ def family_of(name: str) -> Family:
     return named_record("model", name, FAMILIES, Family)
 
 
-def families() -> list[Family]:
-    """Return the families of this package, each once, in the order of FAMILIES."""
-    return list({id(family): family for family in map(family_of, FAMILIES)}.values())
+def families() -> Iterator[Family]:
+    """Yield the families of this installation, each once, in the order of FAMILIES. Each is loaded
+    when its turn comes.
+    """
+    return installed_records(FAMILIES)

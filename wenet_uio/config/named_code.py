@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 from wenet_uio.config.base import ConfigError, Section
@@ -27,11 +28,12 @@ def named_object(use: str, where: str, *, missing: str = "") -> Any:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
         is_missing_itself = f"{module_name}.".startswith(f"{error.name}.")
-        hint = (
-            "is its folder on PYTHONPATH?"
-            if is_missing_itself
-            else f"{module_name} needs it; install it"
-        )
+        if not is_missing_itself:
+            hint = f"{module_name} needs it; install it"
+        elif module_name.startswith("wenet_uio."):
+            hint = "this installation was made without it"
+        else:
+            hint = "is its folder on PYTHONPATH?"
         raise ConfigError(f"{where}: {error}; {hint}") from None
 
     if not hasattr(module, name):
@@ -67,6 +69,24 @@ def named_record(key: str, name: str, table: Mapping[str, str], kind: type[Recor
         )
 
     return record
+
+
+def installed_records(table: Mapping[str, str]) -> Iterator[Any]:
+    """Yield the records of a table, each once and in its order; those whose folder was taken away are
+    left out.
+    """
+    for use in dict.fromkeys(table.values()):
+        if _is_installed(use):
+            yield named_object(use, use)
+
+
+def _is_installed(use: str) -> bool:
+    """Tell whether there is the module of `module:name`."""
+    module = use.partition(":")[0]
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # nor is there the folder above it
+        return False
 
 
 class NamedSections(Mapping[str, type[Section]]):

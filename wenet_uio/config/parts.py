@@ -38,6 +38,8 @@ def _refuse_part(values: dict[str, Any], key: str, where: str) -> None:
     for name in (key, f"{key}_conf"):
         if values.get(name) is not None:
             owners = [family.name for family in families() if key in family.parts]
+            if not owners:
+                raise ConfigError(f"{where}: {name}: no model of this installation has this key")
             raise ConfigError(
                 f"{where}: {name}: only a {' or '.join(owners)} has this key; add `model: "
                 f"{owners[0]}` or remove it"

@@ -10,12 +10,11 @@ from wenet_uio.config.encoder_kind import encoder_kinds
 from wenet_uio.config.family import families
 from wenet_uio.convert.converted import Converted
 
-LAYOUTS: dict[str, CheckpointLayout] = {
-    name: layout
-    for record in (*families(), *encoder_kinds())
-    for name, layout in record.layouts.items()
-}
-"""{name on the command line: layout}."""
+
+def layouts() -> dict[str, CheckpointLayout]:
+    """Return {name on the command line: layout} of the families and encoders of this installation."""
+    records = (*families(), *encoder_kinds())
+    return {name: layout for record in records for name, layout in record.layouts.items()}
 
 
 def models_at(path: Path) -> list[tuple[Path, str]]:
@@ -33,10 +32,11 @@ def models_at(path: Path) -> list[tuple[Path, str]]:
 
 
 def _models_among(places: Iterable[Path]) -> list[tuple[Path, str]]:
+    known = layouts()
     return [
         (place, name)
         for place in places
-        for name, layout in LAYOUTS.items()
+        for name, layout in known.items()
         if layout.found_at(place)
     ]
 
@@ -53,10 +53,10 @@ def model_at(path: Path) -> tuple[Path, str]:
 
     models = models_at(path)
     if not models:
-        expected = "; ".join(f"{name}: {layout.what}" for name, layout in LAYOUTS.items())
+        expected = "; ".join(f"{name}: {layout.what}" for name, layout in layouts().items())
         raise ValueError(f"{path}: none of the known layouts ({expected})")
     if len(models) > 1:
-        names = ", ".join(f"{place.name} ({LAYOUTS[name].what})" for place, name in models)
+        names = ", ".join(f"{place.name} ({layouts()[name].what})" for place, name in models)
         raise ValueError(
             f"{path}: several models: {names}; name the file of one, or move the others away"
         )
@@ -68,7 +68,7 @@ def convert(path: Path, layout: str | None = None, vocabulary: Path | None = Non
     """Convert the model at `path`.
 
     Args:
-        layout: name in LAYOUTS; None: the one that the files have.
+        layout: name in layouts(); None: the one that the files have.
         vocabulary: file of the tokens; None: what lies beside the model.
 
     Raises:
@@ -79,7 +79,7 @@ def convert(path: Path, layout: str | None = None, vocabulary: Path | None = Non
         path, layout = model_at(path)
 
     try:
-        return LAYOUTS[layout].convert(path, vocabulary)
+        return layouts()[layout].convert(path, vocabulary)
     except ValueError as error:
         raise ValueError(
             str(error) if str(error).startswith(str(path)) else f"{path}: {error}"

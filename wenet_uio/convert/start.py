@@ -15,7 +15,7 @@ import torch
 from wenet_uio.config import Config
 from wenet_uio.config.family import families
 from wenet_uio.convert.converted import write_model
-from wenet_uio.convert.layouts import LAYOUTS, convert, model_at, models_at
+from wenet_uio.convert.layouts import convert, layouts, model_at, models_at
 from wenet_uio.export.folder import FOLDERS
 from wenet_uio.models.lora import is_lora, merge_lora
 from wenet_uio.models.weights import read_weights
@@ -65,7 +65,7 @@ def open_start(
 
     Args:
         path: folder of a run or of a model of WeNet, weights in such a folder, an export below it,
-            or a model in one of LAYOUTS.
+            or a model in one of layouts().
         folder: where a converted model is written.
         make: convert a model of another package. False: another rank has written `folder`.
         trust_code: accept code of other packages that the train.yaml names.
@@ -138,7 +138,7 @@ def _weights_at(path: Path) -> Path | None:
         return _weights_above(path)
 
     what = _description(path) if path.is_file() else ""
-    kinds = "; ".join(layout.what for layout in LAYOUTS.values())
+    kinds = "; ".join(layout.what for layout in layouts().values())
     raise ValueError(
         f"{path}: training cannot start from this: {what}expected a folder with {TRAIN_CONFIG} and "
         f"{' or '.join(CHECKPOINTS)}; {kinds}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from wenet_uio.api.load import load_model
 from wenet_uio.api.recogniser import SpeechRecogniser
 from wenet_uio.convert.converted import write_model
-from wenet_uio.convert.layouts import LAYOUTS, convert
+from wenet_uio.convert.layouts import convert, layouts
 from wenet_uio.hub.address import hub_address, is_hub_address, named_model, require_no_name
 from wenet_uio.hub.pull import Pulled, pull
 from wenet_uio.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
@@ -83,7 +83,7 @@ def usable_folder(pulled: Pulled) -> Path:
     _log_licence(pulled)
     if (pulled.folder / TRAIN_CONFIG).is_file():
         return pulled.folder
-    if not any(layout.found_at(pulled.folder) for layout in LAYOUTS.values()):
+    if not any(layout.found_at(pulled.folder) for layout in layouts().values()):
         raise ValueError(
             f"{pulled.name}: neither {TRAIN_CONFIG} nor a model of another package that can be "
             "converted"
