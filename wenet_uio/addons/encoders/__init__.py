@@ -1,0 +1,1 @@
+"""Encoders beside the core: a folder each, loaded by the name that a train.yaml gives under `encoder`."""
