@@ -10,20 +10,19 @@ from wenet_uio.config.checkpoint_layout import CheckpointLayout
 from wenet_uio.config.encoder import EncoderSection
 from wenet_uio.config.named_code import Loaded, installed_records, named_record
 
-_FOLDERS = "wenet_uio.models.encoders"
 ENCODERS: dict[str, str] = {
-    "transformer": f"{_FOLDERS}.transformer:TRANSFORMER",
-    "conformer": f"{_FOLDERS}.conformer:CONFORMER",
-    "branchformer": f"{_FOLDERS}.branchformer:BRANCHFORMER",
-    "e_branchformer": f"{_FOLDERS}.branchformer:E_BRANCHFORMER",
-    "squeezeformer": f"{_FOLDERS}.squeezeformer:SQUEEZEFORMER",
-    "efficientConformer": f"{_FOLDERS}.efficient:EFFICIENT_CONFORMER",
-    "firered_conformer": f"{_FOLDERS}.firered:FIRERED_CONFORMER",
-    "dual_transformer": f"{_FOLDERS}.transformer:TRANSFORMER",
-    "dual_conformer": f"{_FOLDERS}.conformer:DUAL_CONFORMER",
-    "sanm_encoder": f"{_FOLDERS}.sanm:SANM",
-    "sanm_encoder_with_tp": f"{_FOLDERS}.sanm:SANM_WITH_TP",
-    "zipformer": f"{_FOLDERS}.zipformer:ZIPFORMER",
+    "transformer": "wenet_uio.models.encoders.transformer:TRANSFORMER",
+    "conformer": "wenet_uio.models.encoders.conformer:CONFORMER",
+    "branchformer": "wenet_uio.models.encoders.branchformer:BRANCHFORMER",
+    "e_branchformer": "wenet_uio.models.encoders.branchformer:E_BRANCHFORMER",
+    "squeezeformer": "wenet_uio.models.encoders.squeezeformer:SQUEEZEFORMER",
+    "efficientConformer": "wenet_uio.models.encoders.efficient:EFFICIENT_CONFORMER",
+    "firered_conformer": "wenet_uio.models.encoders.firered:FIRERED_CONFORMER",
+    "dual_transformer": "wenet_uio.models.encoders.transformer:TRANSFORMER",
+    "dual_conformer": "wenet_uio.models.encoders.conformer:DUAL_CONFORMER",
+    "sanm_encoder": "wenet_uio.models.encoders.sanm:SANM",
+    "sanm_encoder_with_tp": "wenet_uio.models.encoders.sanm:SANM_WITH_TP",
+    "zipformer": "wenet_uio.models.encoders.zipformer:ZIPFORMER",
 }
 """{name in the yaml: `module:name` of its EncoderKind}. Nothing else in the package names an
 encoder."""

@@ -12,16 +12,15 @@ from wenet_uio.config.decode_modes import DecodeMode
 from wenet_uio.config.model import ModelKeys
 from wenet_uio.config.named_code import Loaded, installed_records, named_record
 
-_FOLDERS = "wenet_uio.families"
 FAMILIES: dict[str, str] = {
-    "asr_model": f"{_FOLDERS}.hybrid:HYBRID",
-    "asrmodel": f"{_FOLDERS}.hybrid:HYBRID",
-    "transducer": f"{_FOLDERS}.transducer:TRANSDUCER",
-    "whisper": f"{_FOLDERS}.whisper:WHISPER",
-    "ctl_model": f"{_FOLDERS}.ctl:CTL",
-    "firered": f"{_FOLDERS}.hybrid:FIRERED",
-    "paraformer": f"{_FOLDERS}.paraformer:PARAFORMER",
-    "sensevoice_small": f"{_FOLDERS}.sensevoice:SENSEVOICE",
+    "asr_model": "wenet_uio.families.hybrid:HYBRID",
+    "asrmodel": "wenet_uio.families.hybrid:HYBRID",
+    "transducer": "wenet_uio.families.transducer:TRANSDUCER",
+    "whisper": "wenet_uio.families.whisper:WHISPER",
+    "ctl_model": "wenet_uio.families.ctl:CTL",
+    "firered": "wenet_uio.families.hybrid:FIRERED",
+    "paraformer": "wenet_uio.families.paraformer:PARAFORMER",
+    "sensevoice_small": "wenet_uio.families.sensevoice:SENSEVOICE",
 }
 """{name in the yaml: `module:name` of its Family}. Nothing else in the core names a family."""
 
