@@ -22,7 +22,7 @@ from wenet_uio.diagnose.check_report import as_text
 from wenet_uio.diagnose.check_samples import Checker, Fences, Span
 from wenet_uio.diagnose.check_shards import opened_for_check
 from wenet_uio.diagnose.findings import CHARACTERS, LOSSES, SUSPECTS
-from wenet_uio.families.whisper.tokenizer import WhisperSplitter
+from wenet_uio.addons.families.whisper.tokenizer import WhisperSplitter
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.labels import Tokenizer
 

@@ -13,7 +13,7 @@ import torch
 
 from wenet_uio.config import load_config
 from wenet_uio.export.torchscript import from_torchscript, to_torchscript
-from wenet_uio.families.whisper.model import Whisper
+from wenet_uio.addons.families.whisper.model import Whisper
 from wenet_uio.models import ASRModel, build_model
 from wenet_uio.models.decoder import reversed_hypotheses
 from wenet_uio.models.masks import length_mask

@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.models.vocabularies import write_tiktoken, write_tokenizer_json
 from wenet_uio.config import Config, parse_config
-from wenet_uio.families.whisper.tokenizer import TOKENS
-from wenet_uio.families.whisper.tokens import special_tokens
+from wenet_uio.addons.families.whisper.tokenizer import TOKENS
+from wenet_uio.addons.families.whisper.tokens import special_tokens
 from wenet_uio.text.special_ids import blank_id, output_size, sos_and_eos, special_ids
 from wenet_uio.text.tokenizer import build_tokenizer, files_of
 

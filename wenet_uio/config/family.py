@@ -16,7 +16,7 @@ FAMILIES: dict[str, str] = {
     "asr_model": "wenet_uio.families.hybrid:HYBRID",
     "asrmodel": "wenet_uio.families.hybrid:HYBRID",
     "transducer": "wenet_uio.families.transducer:TRANSDUCER",
-    "whisper": "wenet_uio.families.whisper:WHISPER",
+    "whisper": "wenet_uio.addons.families.whisper:WHISPER",
     "ctl_model": "wenet_uio.families.ctl:CTL",
     "firered": "wenet_uio.families.hybrid:FIRERED",
     "paraformer": "wenet_uio.families.paraformer:PARAFORMER",

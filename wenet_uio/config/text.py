@@ -95,7 +95,7 @@ TOKENIZERS: dict[str, TokenizerKind] = {
     "char": TokenizerKind(Loaded("wenet_uio.text.tokenizer:build_char")),
     "bpe": TokenizerKind(Loaded("wenet_uio.text.tokenizer:build_bpe")),
     "whisper": TokenizerKind(
-        Loaded("wenet_uio.families.whisper.tokenizer:build"),
+        Loaded("wenet_uio.addons.families.whisper.tokenizer:build"),
         own_units=True,
         copies={"bpe_path": "whisper.vocab"},
     ),

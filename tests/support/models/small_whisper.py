@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from wenet_uio.families.whisper.convert import DIMS, HUGGING_FACE, OPENAI
+from wenet_uio.addons.families.whisper.convert import DIMS, HUGGING_FACE, OPENAI
 
 SIZES = dict(zip(DIMS, (80, 1500, 8, 2, 1, 51865, 448, 8, 2, 1), strict=True))
 

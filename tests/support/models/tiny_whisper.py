@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from wenet_uio.config import Config, parse_config
-from wenet_uio.families.whisper.model import Whisper
+from wenet_uio.addons.families.whisper.model import Whisper
 from wenet_uio.models import build_model
 
 TINY = {"output_size": 16, "attention_heads": 2, "linear_units": 16, "num_blocks": 1}

@@ -8,7 +8,7 @@ from wenet_uio.config.family import Family
 from wenet_uio.config.model import CtcAttentionConf
 from wenet_uio.config.named_code import Loaded
 
-_FOLDER = "wenet_uio.families.whisper"
+_FOLDER = "wenet_uio.addons.families.whisper"
 WHISPER = Family(
     name="whisper",
     section=CtcAttentionConf,

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wenet_uio.extras import need_extra
-from wenet_uio.families.whisper.tokens import (
+from wenet_uio.addons.families.whisper.tokens import (
     ENGLISH_LANGUAGES,
     LANGUAGES,
     TIMESTAMP_STEP,

@@ -16,8 +16,8 @@ from wenet_uio.convert.files import (
     read_folder_weights,
     read_json,
 )
-from wenet_uio.families.whisper.tokenizer import installed_vocabulary, read_ranks
-from wenet_uio.families.whisper.tokens import ENGLISH_TEXT_TOKENS, TEXT_TOKENS, special_tokens
+from wenet_uio.addons.families.whisper.tokenizer import installed_vocabulary, read_ranks
+from wenet_uio.addons.families.whisper.tokens import ENGLISH_TEXT_TOKENS, TEXT_TOKENS, special_tokens
 from wenet_uio.models.embedding import LEARNED_POSITIONS, WHISPER_TABLE_LENGTH
 
 DIMS = (

@@ -12,13 +12,13 @@ import pytest
 from tests.support.models.vocabularies import byte_pairs, write_tiktoken, write_vocab_json
 from wenet_uio.config import parse_config
 from wenet_uio.config.wenet import to_wenet
-from wenet_uio.families.whisper.tokenizer import (
+from wenet_uio.addons.families.whisper.tokenizer import (
     TOKENS,
     WhisperSplitter,
     installed_vocabulary,
     read_ranks,
 )
-from wenet_uio.families.whisper.tokens import special_tokens
+from wenet_uio.addons.families.whisper.tokens import special_tokens
 from wenet_uio.text.labels import Tokenizer
 from wenet_uio.text.special_ids import special_ids
 from wenet_uio.text.tokenizer import build_tokenizer

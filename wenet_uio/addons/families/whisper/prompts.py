@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from wenet_uio.families.whisper.model import Whisper
-from wenet_uio.families.whisper.timestamps import TimestampRules
+from wenet_uio.addons.families.whisper.model import Whisper
+from wenet_uio.addons.families.whisper.timestamps import TimestampRules
 from wenet_uio.models.masks import length_mask
 from wenet_uio.search.prompts import Prompts
 from wenet_uio.search.types import DecodeOptions

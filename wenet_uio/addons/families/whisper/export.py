@@ -18,9 +18,9 @@ from wenet_uio.export.onnx_files import open_session
 from wenet_uio.export.onnx_graphs import Graph
 from wenet_uio.export.onnx_modules import traceable
 from wenet_uio.export.sherpa import SherpaOnly
-from wenet_uio.families.whisper import WHISPER
-from wenet_uio.families.whisper.model import Whisper
-from wenet_uio.families.whisper.tokenizer import TOKENS, WhisperSplitter
+from wenet_uio.addons.families.whisper import WHISPER
+from wenet_uio.addons.families.whisper.model import Whisper
+from wenet_uio.addons.families.whisper.tokenizer import TOKENS, WhisperSplitter
 from wenet_uio.models.embedding import (
     LearnedPositionalEncoding,
     WhisperPositionalEncoding,

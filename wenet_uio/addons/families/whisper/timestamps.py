@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from wenet_uio.families.whisper.tokens import TIMESTAMP_STEP, WhisperTokens
+from wenet_uio.addons.families.whisper.tokens import TIMESTAMP_STEP, WhisperTokens
 from wenet_uio.search.types import Hypothesis, TimeSpan
 
 LATEST_START = 1.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from wenet_uio.families.whisper.timestamps import LATEST_START, TimestampRules, with_spans
-from wenet_uio.families.whisper.tokens import TIMESTAMP_STEP, WhisperTokens, special_tokens
+from wenet_uio.addons.families.whisper.timestamps import LATEST_START, TimestampRules, with_spans
+from wenet_uio.addons.families.whisper.tokens import TIMESTAMP_STEP, WhisperTokens, special_tokens
 from wenet_uio.search import Hypothesis
 from wenet_uio.search.types import TimeSpan
 

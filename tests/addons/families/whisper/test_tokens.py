@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wenet_uio.families.whisper.tokens import (
+from wenet_uio.addons.families.whisper.tokens import (
     LANGUAGES,
     NAMES,
     WhisperTokens,
