@@ -107,6 +107,6 @@ TOKENIZERS: dict[str, TokenizerKind] = {
         own_units=True,
         copies={"model_path": "sentencepiece.model"},
     ),
-    "paraformer": TokenizerKind(Loaded("wenet_uio.families.paraformer.tokenizer:build")),
+    "paraformer": TokenizerKind(Loaded("wenet_uio.addons.families.paraformer.tokenizer:build")),
 }
 """{name in the yaml: kind of tokenizer}; an aggregate has several of them."""

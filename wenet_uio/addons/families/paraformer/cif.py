@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from wenet_uio.families.paraformer.conf import CifPredictorConf, ParaformerPredictorConf
+from wenet_uio.addons.families.paraformer.conf import CifPredictorConf, ParaformerPredictorConf
 from wenet_uio.models.dropout import Dropout
 from wenet_uio.models.masks import length_mask
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from wenet_uio.families.paraformer.cif import ParaformerPredictor, fire, firing_times
-from wenet_uio.families.paraformer.conf import ParaformerPredictorConf
+from wenet_uio.addons.families.paraformer.cif import ParaformerPredictor, fire, firing_times
+from wenet_uio.addons.families.paraformer.conf import ParaformerPredictorConf
 
 
 def test_tokens_are_sums_of_their_frames_also_if_a_frame_has_more_than_one() -> None:

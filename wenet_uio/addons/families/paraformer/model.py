@@ -9,20 +9,20 @@ from torch import nn
 from torch.nn.functional import l1_loss, pad
 
 from wenet_uio.config import Config
-from wenet_uio.families.paraformer import PARAFORMER
-from wenet_uio.families.paraformer.cif import (
+from wenet_uio.addons.families.paraformer import PARAFORMER
+from wenet_uio.addons.families.paraformer.cif import (
     CifPredictor,
     ParaformerPredictor,
     Prediction,
     firing_times,
 )
-from wenet_uio.families.paraformer.conf import (
+from wenet_uio.addons.families.paraformer.conf import (
     CifPredictorConf,
     ParaformerConf,
     ParaformerPredictorConf,
     SanmDecoderConf,
 )
-from wenet_uio.families.paraformer.decoder import SanmDecoder
+from wenet_uio.addons.families.paraformer.decoder import SanmDecoder
 from wenet_uio.models.build import check_heads
 from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.encoders.sanm.encoder import (

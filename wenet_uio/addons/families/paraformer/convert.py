@@ -15,7 +15,7 @@ import torch
 from wenet_uio.config.yaml_file import read_yaml
 from wenet_uio.convert.converted import Converted, layers_in, renamed
 from wenet_uio.convert.files import read_checkpoint
-from wenet_uio.families.paraformer.conf import (
+from wenet_uio.addons.families.paraformer.conf import (
     CifPredictorConf,
     ParaformerConf,
     ParaformerPredictorConf,
