@@ -20,7 +20,7 @@ FAMILIES: dict[str, str] = {
     "ctl_model": "wenet_uio.families.ctl:CTL",
     "firered": "wenet_uio.families.hybrid:FIRERED",
     "paraformer": "wenet_uio.addons.families.paraformer:PARAFORMER",
-    "sensevoice_small": "wenet_uio.families.sensevoice:SENSEVOICE",
+    "sensevoice_small": "wenet_uio.addons.families.sensevoice:SENSEVOICE",
 }
 """{name in the yaml: `module:name` of its Family}. Nothing else in the core names a family."""
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from wenet_uio.config import Config
-from wenet_uio.families.sensevoice import SENSEVOICE
-from wenet_uio.families.sensevoice.conf import SenseVoiceConf
+from wenet_uio.addons.families.sensevoice import SENSEVOICE
+from wenet_uio.addons.families.sensevoice.conf import SenseVoiceConf
 from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.encoders.sanm.encoder import (
     SHIFT,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from wenet_uio.families.sensevoice.model import SenseVoice
+from wenet_uio.addons.families.sensevoice.model import SenseVoice
 from wenet_uio.search.types import DecodeOptions
 
 
