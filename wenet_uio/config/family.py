@@ -17,7 +17,7 @@ FAMILIES: dict[str, str] = {
     "asrmodel": "wenet_uio.families.hybrid:HYBRID",
     "transducer": "wenet_uio.families.transducer:TRANSDUCER",
     "whisper": "wenet_uio.addons.families.whisper:WHISPER",
-    "ctl_model": "wenet_uio.families.ctl:CTL",
+    "ctl_model": "wenet_uio.addons.families.ctl:CTL",
     "firered": "wenet_uio.families.hybrid:FIRERED",
     "paraformer": "wenet_uio.addons.families.paraformer:PARAFORMER",
     "sensevoice_small": "wenet_uio.addons.families.sensevoice:SENSEVOICE",
