@@ -136,7 +136,7 @@ def test_only_code_for_the_users_own_configs_reads_a_config_without_the_question
         "wenet_uio/config/__init__.py",
         "wenet_uio/diagnose/bin_options.py",  # of training
         # refuses code of other packages; operators do not run there
-        "wenet_uio/models/encoders/zipformer/exchange/icefall.py",
+        "wenet_uio/addons/encoders/zipformer/exchange/icefall.py",
         "wenet_uio/search/recogniser.py",
         # shows the config; it never builds the chain that runs operators
         "wenet_uio/train/model_card.py",

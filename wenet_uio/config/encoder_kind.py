@@ -22,7 +22,7 @@ ENCODERS: dict[str, str] = {
     "dual_conformer": "wenet_uio.models.encoders.conformer:DUAL_CONFORMER",
     "sanm_encoder": "wenet_uio.models.encoders.sanm:SANM",
     "sanm_encoder_with_tp": "wenet_uio.models.encoders.sanm:SANM_WITH_TP",
-    "zipformer": "wenet_uio.models.encoders.zipformer:ZIPFORMER",
+    "zipformer": "wenet_uio.addons.encoders.zipformer:ZIPFORMER",
 }
 """{name in the yaml: `module:name` of its EncoderKind}. Nothing else in the package names an
 encoder."""

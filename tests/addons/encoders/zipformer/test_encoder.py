@@ -17,8 +17,8 @@ from tests.models.test_batches import ZIPFORMER, make_features, padded_batch, sh
 from wenet_uio.config import ConfigError, parse_config
 from wenet_uio.models import ASRModel, build_model
 from wenet_uio.models.clock import Clock, Clocked, Schedule, set_clocks
-from wenet_uio.models.encoders.zipformer.modules import BiasNorm, swoosh_l, swoosh_r
-from wenet_uio.models.encoders.zipformer.regularisers import (
+from wenet_uio.addons.encoders.zipformer.modules import BiasNorm, swoosh_l, swoosh_r
+from wenet_uio.addons.encoders.zipformer.regularisers import (
     Balancer,
     Whitener,
     kept_in_range,

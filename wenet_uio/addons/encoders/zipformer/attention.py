@@ -7,9 +7,9 @@ from torch import nn
 
 from wenet_uio.models.clock import Clock, Clocked, Schedule
 from wenet_uio.models.dropout import Dropout
-from wenet_uio.models.encoders.zipformer.conf import StackConf
-from wenet_uio.models.encoders.zipformer.modules import scaled_linear, shifted
-from wenet_uio.models.encoders.zipformer.regularisers import (
+from wenet_uio.addons.encoders.zipformer.conf import StackConf
+from wenet_uio.addons.encoders.zipformer.modules import scaled_linear, shifted
+from wenet_uio.addons.encoders.zipformer.regularisers import (
     Balancer,
     Whitener,
     happens,

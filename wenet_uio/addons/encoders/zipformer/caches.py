@@ -7,7 +7,7 @@ import math
 import torch
 from torch import nn
 
-from wenet_uio.models.encoders.zipformer.conf import ZipformerEncoderConf
+from wenet_uio.addons.encoders.zipformer.conf import ZipformerEncoderConf
 
 
 class CacheLayout(nn.Module):

@@ -9,13 +9,13 @@ from torch.nn.functional import linear, pad
 from wenet_uio.models.clock import Clock, Clocked, Schedule
 from wenet_uio.models.conv2d import Conv2d, channels_last
 from wenet_uio.models.embedding import NoPositionalEncoding
-from wenet_uio.models.encoders.zipformer.modules import (
+from wenet_uio.addons.encoders.zipformer.modules import (
     BiasNorm,
     ScheduledDropout,
     SwooshR,
     swoosh_l,
 )
-from wenet_uio.models.encoders.zipformer.regularisers import (
+from wenet_uio.addons.encoders.zipformer.regularisers import (
     Balancer,
     ScaleGradient,
     Whitener,

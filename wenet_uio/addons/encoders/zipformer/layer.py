@@ -8,14 +8,14 @@ import torch
 from torch import nn
 
 from wenet_uio.models.clock import Clock, Clocked, Schedule
-from wenet_uio.models.encoders.zipformer.attention import (
+from wenet_uio.addons.encoders.zipformer.attention import (
     AttentionWeights,
     NonlinearAttention,
     SelfAttention,
 )
-from wenet_uio.models.encoders.zipformer.conf import StackConf, ZipformerEncoderConf
-from wenet_uio.models.encoders.zipformer.convolution import ZipformerConvolution
-from wenet_uio.models.encoders.zipformer.modules import (
+from wenet_uio.addons.encoders.zipformer.conf import StackConf, ZipformerEncoderConf
+from wenet_uio.addons.encoders.zipformer.convolution import ZipformerConvolution
+from wenet_uio.addons.encoders.zipformer.modules import (
     BiasNorm,
     Bypass,
     Downsample,
@@ -23,7 +23,7 @@ from wenet_uio.models.encoders.zipformer.modules import (
     scaled_linear,
     swoosh_l,
 )
-from wenet_uio.models.encoders.zipformer.regularisers import Balancer, Whitener, happens, kept_rows
+from wenet_uio.addons.encoders.zipformer.regularisers import Balancer, Whitener, happens, kept_rows
 from wenet_uio.models.recompute import recomputed
 
 LARGEST_SKIP_RATE = 0.5

@@ -7,8 +7,8 @@ from torch import nn
 from torch.nn.functional import pad
 
 from wenet_uio.models.clock import Clock, Schedule
-from wenet_uio.models.encoders.zipformer.modules import scaled_linear, swoosh_r
-from wenet_uio.models.encoders.zipformer.regularisers import Balancer, Whitener
+from wenet_uio.addons.encoders.zipformer.modules import scaled_linear, swoosh_r
+from wenet_uio.addons.encoders.zipformer.regularisers import Balancer, Whitener
 
 
 class ChunkConvolution(nn.Module):
