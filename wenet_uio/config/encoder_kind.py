@@ -15,7 +15,7 @@ ENCODERS: dict[str, str] = {
     "conformer": "wenet_uio.models.encoders.conformer:CONFORMER",
     "branchformer": "wenet_uio.models.encoders.branchformer:BRANCHFORMER",
     "e_branchformer": "wenet_uio.models.encoders.branchformer:E_BRANCHFORMER",
-    "squeezeformer": "wenet_uio.models.encoders.squeezeformer:SQUEEZEFORMER",
+    "squeezeformer": "wenet_uio.addons.encoders.squeezeformer:SQUEEZEFORMER",
     "efficientConformer": "wenet_uio.models.encoders.efficient:EFFICIENT_CONFORMER",
     "firered_conformer": "wenet_uio.models.encoders.firered:FIRERED_CONFORMER",
     "dual_transformer": "wenet_uio.models.encoders.transformer:TRANSFORMER",

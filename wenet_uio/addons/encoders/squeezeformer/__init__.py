@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from wenet_uio.config.encoder_kind import EncoderKind
 from wenet_uio.config.named_code import Loaded
-from wenet_uio.models.encoders.squeezeformer.conf import SqueezeformerEncoderConf
+from wenet_uio.addons.encoders.squeezeformer.conf import SqueezeformerEncoderConf
 
 SQUEEZEFORMER = EncoderKind(
     SqueezeformerEncoderConf,
-    Loaded("wenet_uio.models.encoders.squeezeformer.encoder:SqueezeformerEncoder"),
+    Loaded("wenet_uio.addons.encoders.squeezeformer.encoder:SqueezeformerEncoder"),
 )
