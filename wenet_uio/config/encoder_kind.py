@@ -13,8 +13,8 @@ from wenet_uio.config.named_code import Loaded, installed_records, named_record
 ENCODERS: dict[str, str] = {
     "transformer": "wenet_uio.models.encoders.transformer:TRANSFORMER",
     "conformer": "wenet_uio.models.encoders.conformer:CONFORMER",
-    "branchformer": "wenet_uio.models.encoders.branchformer:BRANCHFORMER",
-    "e_branchformer": "wenet_uio.models.encoders.branchformer:E_BRANCHFORMER",
+    "branchformer": "wenet_uio.addons.encoders.branchformer:BRANCHFORMER",
+    "e_branchformer": "wenet_uio.addons.encoders.branchformer:E_BRANCHFORMER",
     "squeezeformer": "wenet_uio.addons.encoders.squeezeformer:SQUEEZEFORMER",
     "efficientConformer": "wenet_uio.models.encoders.efficient:EFFICIENT_CONFORMER",
     "firered_conformer": "wenet_uio.models.encoders.firered:FIRERED_CONFORMER",

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from wenet_uio.config.encoder_kind import EncoderKind
 from wenet_uio.config.named_code import Loaded
-from wenet_uio.models.encoders.branchformer.conf import (
+from wenet_uio.addons.encoders.branchformer.conf import (
     BranchformerEncoderConf,
     EBranchformerEncoderConf,
 )
 
 BRANCHFORMER = EncoderKind(
     BranchformerEncoderConf,
-    Loaded("wenet_uio.models.encoders.branchformer.encoder:BranchformerEncoder"),
+    Loaded("wenet_uio.addons.encoders.branchformer.encoder:BranchformerEncoder"),
 )
 E_BRANCHFORMER = EncoderKind(
     EBranchformerEncoderConf,
-    Loaded("wenet_uio.models.encoders.branchformer.encoder:EBranchformerEncoder"),
+    Loaded("wenet_uio.addons.encoders.branchformer.encoder:EBranchformerEncoder"),
 )

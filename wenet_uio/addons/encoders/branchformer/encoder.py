@@ -16,8 +16,8 @@ from wenet_uio.models.convolution import DepthwiseConv
 from wenet_uio.models.dropout import Dropout
 from wenet_uio.models.encoder_layer import self_attention
 from wenet_uio.models.encoder_traits import SEES_FUTURE, traits_of
-from wenet_uio.models.encoders.branchformer.cgmlp import ConvolutionalGatingMLP
-from wenet_uio.models.encoders.branchformer.conf import (
+from wenet_uio.addons.encoders.branchformer.cgmlp import ConvolutionalGatingMLP
+from wenet_uio.addons.encoders.branchformer.conf import (
     BranchEncoderConf,
     BranchformerEncoderConf,
     EBranchformerEncoderConf,
