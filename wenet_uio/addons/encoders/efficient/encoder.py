@@ -22,7 +22,7 @@ from wenet_uio.models.dropout import attended
 from wenet_uio.models.encoder_traits import SEES_FUTURE, traits_of
 from wenet_uio.models.encoders.conformer.conf import ConformerEncoderConf
 from wenet_uio.models.encoders.conformer.layer import ConformerEncoderLayer
-from wenet_uio.models.encoders.efficient.conf import EfficientConformerEncoderConf
+from wenet_uio.addons.encoders.efficient.conf import EfficientConformerEncoderConf
 from wenet_uio.models.input_layers import input_layer
 from wenet_uio.models.inter_ctc import Intermediate
 from wenet_uio.models.layered_encoder import LayeredEncoder
