@@ -20,8 +20,8 @@ ENCODERS: dict[str, str] = {
     "firered_conformer": "wenet_uio.models.encoders.firered:FIRERED_CONFORMER",
     "dual_transformer": "wenet_uio.models.encoders.transformer:TRANSFORMER",
     "dual_conformer": "wenet_uio.models.encoders.conformer:DUAL_CONFORMER",
-    "sanm_encoder": "wenet_uio.models.encoders.sanm:SANM",
-    "sanm_encoder_with_tp": "wenet_uio.models.encoders.sanm:SANM_WITH_TP",
+    "sanm_encoder": "wenet_uio.addons.encoders.sanm:SANM",
+    "sanm_encoder_with_tp": "wenet_uio.addons.encoders.sanm:SANM_WITH_TP",
     "zipformer": "wenet_uio.addons.encoders.zipformer:ZIPFORMER",
 }
 """{name in the yaml: `module:name` of its EncoderKind}. Nothing else in the package names an

@@ -21,8 +21,8 @@ from wenet_uio.addons.families.paraformer.conf import (
     ParaformerPredictorConf,
     SanmDecoderConf,
 )
-from wenet_uio.models.encoders.sanm.conf import SanmEncoderConf
-from wenet_uio.models.encoders.sanm.encoder import SHIFT, STACKED
+from wenet_uio.addons.encoders.sanm.conf import SanmEncoderConf
+from wenet_uio.addons.encoders.sanm.encoder import SHIFT, STACKED
 
 WEIGHTS = ("model.pt", "model.pb")
 MODELS = ("Paraformer", "BiCifParaformer", "paraformer", "bicif_paraformer")

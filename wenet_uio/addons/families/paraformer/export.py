@@ -18,7 +18,7 @@ from wenet_uio.export.sherpa import SherpaOnly, feature_differences
 from wenet_uio.addons.families.paraformer import PARAFORMER
 from wenet_uio.addons.families.paraformer.model import Paraformer
 from wenet_uio.addons.families.paraformer.tokenizer import SegDictSplitter
-from wenet_uio.models.encoders.sanm.encoder import low_frame_rate
+from wenet_uio.addons.encoders.sanm.encoder import low_frame_rate
 from wenet_uio.models.masks import length_mask
 from wenet_uio.search.decode import decode
 from wenet_uio.search.types import DecodeOptions

@@ -25,7 +25,7 @@ from wenet_uio.addons.families.paraformer.conf import (
 from wenet_uio.addons.families.paraformer.decoder import SanmDecoder
 from wenet_uio.models.build import check_heads
 from wenet_uio.models.encoder import Encoder
-from wenet_uio.models.encoders.sanm.encoder import (
+from wenet_uio.addons.encoders.sanm.encoder import (
     SHIFT,
     SanmEncoder,
     low_frame_lengths,

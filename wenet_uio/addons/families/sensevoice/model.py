@@ -13,7 +13,7 @@ from wenet_uio.config import Config
 from wenet_uio.addons.families.sensevoice import SENSEVOICE
 from wenet_uio.addons.families.sensevoice.conf import SenseVoiceConf
 from wenet_uio.models.encoder import Encoder
-from wenet_uio.models.encoders.sanm.encoder import (
+from wenet_uio.addons.encoders.sanm.encoder import (
     SHIFT,
     SanmEncoderWithTp,
     low_frame_lengths,
