@@ -17,7 +17,7 @@ ENCODERS: dict[str, str] = {
     "e_branchformer": "wenet_uio.addons.encoders.branchformer:E_BRANCHFORMER",
     "squeezeformer": "wenet_uio.addons.encoders.squeezeformer:SQUEEZEFORMER",
     "efficientConformer": "wenet_uio.addons.encoders.efficient:EFFICIENT_CONFORMER",
-    "firered_conformer": "wenet_uio.models.encoders.firered:FIRERED_CONFORMER",
+    "firered_conformer": "wenet_uio.addons.encoders.firered:FIRERED_CONFORMER",
     "dual_transformer": "wenet_uio.models.encoders.transformer:TRANSFORMER",
     "dual_conformer": "wenet_uio.models.encoders.conformer:DUAL_CONFORMER",
     "sanm_encoder": "wenet_uio.addons.encoders.sanm:SANM",
