@@ -50,10 +50,12 @@ def room_of(name: str, path: Path) -> str:
     """The package of a module. A module directly in wenet_uio or wenet_uio.dataset counts as a
     package of its own.
 
-    All encoders are one package; their `exchange` with other tools is another, above them. All
-    families are one package, above the core. All kinds of samples are one package. The config and
-    its folder for NeMo's files are one package.
+    All encoders of the core are one package, and so are its families. All kinds of samples are one
+    package. The config and its folder for NeMo's files are one package. All add-ons are one
+    package, above the core.
     """
+    if name.startswith("wenet_uio.addons"):
+        return "wenet_uio.addons"
     if name.startswith("wenet_uio.config"):
         return "wenet_uio.config"
     if name.startswith("wenet_uio.dataset.kinds"):
@@ -61,7 +63,7 @@ def room_of(name: str, path: Path) -> str:
     if name.startswith("wenet_uio.families"):
         return "wenet_uio.families"
     if name.startswith("wenet_uio.models.encoders"):
-        return "wenet_uio.models" + ".encoders.exchange" * (".exchange" in name)
+        return "wenet_uio.models"
     parent = name if path.name == "__init__.py" else name.rpartition(".")[0]
     return name if parent in ("wenet_uio", "wenet_uio.dataset") else parent
 

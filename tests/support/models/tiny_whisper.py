@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
 from wenet_uio.config import Config, parse_config
-from wenet_uio.addons.families.whisper.model import Whisper
 from wenet_uio.models import build_model
+
+if TYPE_CHECKING:
+    from wenet_uio.addons.families.whisper.model import Whisper
 
 TINY = {"output_size": 16, "attention_heads": 2, "linear_units": 16, "num_blocks": 1}
 SPECIAL = {
@@ -40,8 +42,7 @@ def tiny_config(**sections: Any) -> Config:
 def tiny(**sections: Any) -> Whisper:
     """A random whisper."""
     torch.manual_seed(3)
-    model = build_model(tiny_config(**sections)).eval()
-    assert isinstance(model, Whisper)
+    model = cast("Whisper", build_model(tiny_config(**sections)).eval())
     for weight in model.parameters():
         torch.nn.init.normal_(weight, std=0.3)
     return model

@@ -14,9 +14,6 @@ import torch
 import yaml
 
 from tests.models.test_batches import ZIPFORMER, make_features, padded_batch, shake
-from wenet_uio.config import ConfigError, parse_config
-from wenet_uio.models import ASRModel, build_model
-from wenet_uio.models.clock import Clock, Clocked, Schedule, set_clocks
 from wenet_uio.addons.encoders.zipformer.modules import BiasNorm, swoosh_l, swoosh_r
 from wenet_uio.addons.encoders.zipformer.regularisers import (
     Balancer,
@@ -24,6 +21,9 @@ from wenet_uio.addons.encoders.zipformer.regularisers import (
     kept_in_range,
     whiteness,
 )
+from wenet_uio.config import ConfigError, parse_config
+from wenet_uio.models import ASRModel, build_model
+from wenet_uio.models.clock import Clock, Clocked, Schedule, set_clocks
 
 CAUSAL = {**ZIPFORMER, "causal": True, "chunk_size": [4, 8, -1], "left_context_frames": [8, -1]}
 

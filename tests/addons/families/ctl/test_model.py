@@ -11,8 +11,8 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 from tests.models.test_golden2 import CTL, TOLERANCE, Golden, assert_hypotheses
-from wenet_uio.config import ConfigError, parse_config
 from wenet_uio.addons.families.ctl.model import CtlModel
+from wenet_uio.config import ConfigError, parse_config
 from wenet_uio.models import ASRModel, build_model
 
 CONF = {"linear_units": 32, "use_dynamic_chunk": True}

@@ -11,9 +11,9 @@ import torch
 import yaml
 
 from tests.support.models.funasr_layout import CONFIG, write_funasr
+from wenet_uio.addons.families.paraformer.model import Paraformer
 from wenet_uio.convert.converted import write_model
 from wenet_uio.convert.layouts import convert
-from wenet_uio.addons.families.paraformer.model import Paraformer
 from wenet_uio.search import DecodeOptions, decode
 from wenet_uio.search.recogniser import load_recogniser
 

@@ -15,10 +15,10 @@ import torch
 
 from tests.support.models.golden import assert_close
 from tests.support.models.tiny_paraformer import tiny_paraformer
-from wenet_uio.config import DatasetConf, load_config, parse_config
-from wenet_uio.addons.families.paraformer.model import Paraformer
-from wenet_uio.models import build_model
 from wenet_uio.addons.encoders.sanm.encoder import low_frame_rate
+from wenet_uio.addons.families.paraformer.model import Paraformer
+from wenet_uio.config import DatasetConf, load_config, parse_config
+from wenet_uio.models import build_model
 from wenet_uio.models.masks import length_mask
 from wenet_uio.models.weights import load_weights
 from wenet_uio.search import DecodeOptions, decode

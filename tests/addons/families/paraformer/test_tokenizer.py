@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from wenet_uio.config import load_config
 from wenet_uio.addons.families.paraformer.tokenizer import SegDictSplitter
+from wenet_uio.config import load_config
 from wenet_uio.text.labels import Tokenizer
 from wenet_uio.text.tokenizer import build_splitter, build_tokenizer
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tests.support.models.tiny_paraformer import tiny_paraformer
-from wenet_uio.config import parse_config
-from wenet_uio.export.command import check_exportable
 from wenet_uio.addons.families.paraformer.export import paraformer_tokens
 from wenet_uio.addons.families.paraformer.model import Paraformer
 from wenet_uio.addons.families.paraformer.tokenizer import SegDictSplitter
+from wenet_uio.config import parse_config
+from wenet_uio.export.command import check_exportable
 from wenet_uio.models import build_model
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.labels import Tokenizer

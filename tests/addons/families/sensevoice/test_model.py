@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from tests.support.models.golden import assert_close
-from wenet_uio.config import ConfigError, load_config, parse_config
 from wenet_uio.addons.families.sensevoice.model import SenseVoice
+from wenet_uio.config import ConfigError, load_config, parse_config
 from wenet_uio.models import build_model
 from wenet_uio.models.masks import length_mask
 from wenet_uio.models.weights import load_weights

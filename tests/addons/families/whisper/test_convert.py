@@ -17,10 +17,10 @@ from tests.support.models.whisper_layouts import (
     save_openai,
     write_full_vocabulary,
 )
+from wenet_uio.addons.families.whisper.tokens import LANGUAGES
 from wenet_uio.config import load_config
 from wenet_uio.convert.converted import write_model
 from wenet_uio.convert.layouts import convert
-from wenet_uio.addons.families.whisper.tokens import LANGUAGES
 from wenet_uio.models import build_model
 from wenet_uio.models.weights import load_weights
 

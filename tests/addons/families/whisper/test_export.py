@@ -16,12 +16,12 @@ import yaml
 
 from tests.support.data.digits import WORDS
 from tests.support.models.digit_whisper import digit_whisper, write_vocabulary
+from wenet_uio.addons.families.whisper.export import TAIL
+from wenet_uio.addons.families.whisper.model import Whisper
 from wenet_uio.bin import export_jit, export_onnx
 from wenet_uio.config import Config, save_config
 from wenet_uio.dataset.chain.fbank import log_mel_spectrogram
 from wenet_uio.dataset.formats.data_list import RawLine
-from wenet_uio.addons.families.whisper.export import TAIL
-from wenet_uio.addons.families.whisper.model import Whisper
 from wenet_uio.models import build_model
 from wenet_uio.prepare.list_making import make_raw_list
 from wenet_uio.search import DecodeOptions, decode

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from tests.support.models.vocabularies import byte_pairs, write_tiktoken, write_vocab_json
-from wenet_uio.config import parse_config
-from wenet_uio.config.wenet import to_wenet
 from wenet_uio.addons.families.whisper.tokenizer import (
     TOKENS,
     WhisperSplitter,
@@ -19,6 +17,8 @@ from wenet_uio.addons.families.whisper.tokenizer import (
     read_ranks,
 )
 from wenet_uio.addons.families.whisper.tokens import special_tokens
+from wenet_uio.config import parse_config
+from wenet_uio.config.wenet import to_wenet
 from wenet_uio.text.labels import Tokenizer
 from wenet_uio.text.special_ids import special_ids
 from wenet_uio.text.tokenizer import build_tokenizer

@@ -24,7 +24,7 @@ from wenet_uio.bin import recognize, train, transcribe
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.prepare.list_making import make_raw_list
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 CONFIG = digit_whisper(
     num_blocks=1,
     model_conf={"ctc_weight": 0.3, "lsm_weight": 0.1},

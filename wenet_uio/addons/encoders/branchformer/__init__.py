@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from wenet_uio.config.encoder_kind import EncoderKind
-from wenet_uio.config.named_code import Loaded
 from wenet_uio.addons.encoders.branchformer.conf import (
     BranchformerEncoderConf,
     EBranchformerEncoderConf,
 )
+from wenet_uio.config.encoder_kind import EncoderKind
+from wenet_uio.config.named_code import Loaded
 
 BRANCHFORMER = EncoderKind(
     BranchformerEncoderConf,

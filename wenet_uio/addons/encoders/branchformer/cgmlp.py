@@ -7,10 +7,10 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from wenet_uio.addons.encoders.branchformer.conf import BranchEncoderConf
 from wenet_uio.models.activation import ACTIVATIONS
 from wenet_uio.models.convolution import DepthwiseConv
 from wenet_uio.models.dropout import Dropout
-from wenet_uio.addons.encoders.branchformer.conf import BranchEncoderConf
 
 
 class ConvolutionalGate(nn.Module):

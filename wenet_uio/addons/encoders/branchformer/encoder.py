@@ -12,16 +12,16 @@ import torch
 from torch import nn
 from torch.nn.functional import pad
 
-from wenet_uio.models.convolution import DepthwiseConv
-from wenet_uio.models.dropout import Dropout
-from wenet_uio.models.encoder_layer import self_attention
-from wenet_uio.models.encoder_traits import SEES_FUTURE, traits_of
 from wenet_uio.addons.encoders.branchformer.cgmlp import ConvolutionalGatingMLP
 from wenet_uio.addons.encoders.branchformer.conf import (
     BranchEncoderConf,
     BranchformerEncoderConf,
     EBranchformerEncoderConf,
 )
+from wenet_uio.models.convolution import DepthwiseConv
+from wenet_uio.models.dropout import Dropout
+from wenet_uio.models.encoder_layer import self_attention
+from wenet_uio.models.encoder_traits import SEES_FUTURE, traits_of
 from wenet_uio.models.feed_forward import build_feed_forward
 from wenet_uio.models.input_layers import input_layer
 from wenet_uio.models.layered_encoder import LayeredEncoder

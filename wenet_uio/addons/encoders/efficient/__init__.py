@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from wenet_uio.addons.encoders.efficient.conf import EfficientConformerEncoderConf
 from wenet_uio.config.encoder_kind import EncoderKind
 from wenet_uio.config.named_code import Loaded
-from wenet_uio.addons.encoders.efficient.conf import EfficientConformerEncoderConf
 
 EFFICIENT_CONFORMER = EncoderKind(
     EfficientConformerEncoderConf,

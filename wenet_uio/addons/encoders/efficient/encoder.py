@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.nn.functional import avg_pool1d, pad
 
+from wenet_uio.addons.encoders.efficient.conf import EfficientConformerEncoderConf
 from wenet_uio.models.attention import RelPositionMultiHeadedAttention
 from wenet_uio.models.caches import frames_to_forget
 from wenet_uio.models.convolution import ConvolutionModule
@@ -22,7 +23,6 @@ from wenet_uio.models.dropout import attended
 from wenet_uio.models.encoder_traits import SEES_FUTURE, traits_of
 from wenet_uio.models.encoders.conformer.conf import ConformerEncoderConf
 from wenet_uio.models.encoders.conformer.layer import ConformerEncoderLayer
-from wenet_uio.addons.encoders.efficient.conf import EfficientConformerEncoderConf
 from wenet_uio.models.input_layers import input_layer
 from wenet_uio.models.inter_ctc import Intermediate
 from wenet_uio.models.layered_encoder import LayeredEncoder

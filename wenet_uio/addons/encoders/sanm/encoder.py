@@ -11,11 +11,11 @@ import torch
 from torch import nn
 from torch.nn.functional import pad
 
+from wenet_uio.addons.encoders.sanm.conf import SanmEncoderConf, SanmEncoderWithTpConf
 from wenet_uio.config.memory import MemoryConf
 from wenet_uio.models.dropout import Dropout, attended
 from wenet_uio.models.embedding import TABLE_LENGTH, RelPositionalEncoding
 from wenet_uio.models.encoder_traits import traits_of
-from wenet_uio.addons.encoders.sanm.conf import SanmEncoderConf, SanmEncoderWithTpConf
 from wenet_uio.models.feed_forward import build_feed_forward
 from wenet_uio.models.inter_ctc import Intermediate
 from wenet_uio.models.layered_encoder import LayeredEncoder

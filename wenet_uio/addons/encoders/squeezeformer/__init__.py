@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from wenet_uio.addons.encoders.squeezeformer.conf import SqueezeformerEncoderConf
 from wenet_uio.config.encoder_kind import EncoderKind
 from wenet_uio.config.named_code import Loaded
-from wenet_uio.addons.encoders.squeezeformer.conf import SqueezeformerEncoderConf
 
 SQUEEZEFORMER = EncoderKind(
     SqueezeformerEncoderConf,

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn.functional import conv1d, linear
 
+from wenet_uio.addons.encoders.squeezeformer.conf import SqueezeformerEncoderConf
 from wenet_uio.models.activation import ACTIVATIONS
 from wenet_uio.models.attention import (
     RelPositionMultiHeadedAttention,
@@ -25,7 +26,6 @@ from wenet_uio.models.dropout import Dropout
 from wenet_uio.models.embedding import RelPositionalEncoding
 from wenet_uio.models.encoder_traits import SEES_FUTURE, traits_of
 from wenet_uio.models.encoders.conformer.conf import ConformerEncoderConf
-from wenet_uio.addons.encoders.squeezeformer.conf import SqueezeformerEncoderConf
 from wenet_uio.models.feed_forward import PositionwiseFeedForward
 from wenet_uio.models.inter_ctc import Intermediate
 from wenet_uio.models.layered_encoder import LayeredEncoder

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from wenet_uio.addons.encoders.zipformer.conf import ZipformerEncoderConf
 from wenet_uio.config.checkpoint_layout import CheckpointLayout
 from wenet_uio.config.encoder_kind import EncoderKind
 from wenet_uio.config.named_code import Loaded
-from wenet_uio.addons.encoders.zipformer.conf import ZipformerEncoderConf
 
 _FOLDER = "wenet_uio.addons.encoders.zipformer"
 _ICEFALL = f"{_FOLDER}.exchange.icefall"

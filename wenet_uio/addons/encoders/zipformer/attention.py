@@ -5,8 +5,6 @@
 import torch
 from torch import nn
 
-from wenet_uio.models.clock import Clock, Clocked, Schedule
-from wenet_uio.models.dropout import Dropout
 from wenet_uio.addons.encoders.zipformer.conf import StackConf
 from wenet_uio.addons.encoders.zipformer.modules import scaled_linear, shifted
 from wenet_uio.addons.encoders.zipformer.regularisers import (
@@ -15,6 +13,8 @@ from wenet_uio.addons.encoders.zipformer.regularisers import (
     happens,
     limited_scores,
 )
+from wenet_uio.models.clock import Clock, Clocked, Schedule
+from wenet_uio.models.dropout import Dropout
 
 BLOCKED = -1000.0
 """Score of a key that a query must not see; it fits in half precision, and its exp is 0."""

@@ -6,9 +6,9 @@ import torch
 from torch import nn
 from torch.nn.functional import pad
 
-from wenet_uio.models.clock import Clock, Schedule
 from wenet_uio.addons.encoders.zipformer.modules import scaled_linear, swoosh_r
 from wenet_uio.addons.encoders.zipformer.regularisers import Balancer, Whitener
+from wenet_uio.models.clock import Clock, Schedule
 
 
 class ChunkConvolution(nn.Module):

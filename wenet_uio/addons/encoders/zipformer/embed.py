@@ -6,9 +6,6 @@ import torch
 from torch import nn
 from torch.nn.functional import linear, pad
 
-from wenet_uio.models.clock import Clock, Clocked, Schedule
-from wenet_uio.models.conv2d import Conv2d, channels_last
-from wenet_uio.models.embedding import NoPositionalEncoding
 from wenet_uio.addons.encoders.zipformer.modules import (
     BiasNorm,
     ScheduledDropout,
@@ -21,6 +18,9 @@ from wenet_uio.addons.encoders.zipformer.regularisers import (
     Whitener,
     kept_rows,
 )
+from wenet_uio.models.clock import Clock, Clocked, Schedule
+from wenet_uio.models.conv2d import Conv2d, channels_last
+from wenet_uio.models.embedding import NoPositionalEncoding
 from wenet_uio.models.masks import length_mask
 from wenet_uio.models.subsampling import Subsampling
 

@@ -8,14 +8,14 @@ import torch
 from torch import nn
 from torch.nn.functional import pad
 
-from wenet_uio.models.clock import Clock
-from wenet_uio.models.encoder import Encoder
-from wenet_uio.models.encoder_traits import SEES_FUTURE, EncoderTraits
 from wenet_uio.addons.encoders.zipformer.caches import CacheLayout
 from wenet_uio.addons.encoders.zipformer.conf import OUTPUT_DOWNSAMPLING, ZipformerEncoderConf
 from wenet_uio.addons.encoders.zipformer.embed import CONTEXT, ZipformerEmbed
 from wenet_uio.addons.encoders.zipformer.layer import Context, FullRateStack, LowRateStack
 from wenet_uio.addons.encoders.zipformer.modules import Downsample, relative_positions
+from wenet_uio.models.clock import Clock
+from wenet_uio.models.encoder import Encoder
+from wenet_uio.models.encoder_traits import SEES_FUTURE, EncoderTraits
 from wenet_uio.models.masks import ALL_FRAMES, chunk_mask, length_mask
 
 MASKED_SHARE = 0.125

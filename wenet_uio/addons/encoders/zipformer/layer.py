@@ -7,7 +7,6 @@ from typing import NamedTuple, Optional
 import torch
 from torch import nn
 
-from wenet_uio.models.clock import Clock, Clocked, Schedule
 from wenet_uio.addons.encoders.zipformer.attention import (
     AttentionWeights,
     NonlinearAttention,
@@ -24,6 +23,7 @@ from wenet_uio.addons.encoders.zipformer.modules import (
     swoosh_l,
 )
 from wenet_uio.addons.encoders.zipformer.regularisers import Balancer, Whitener, happens, kept_rows
+from wenet_uio.models.clock import Clock, Clocked, Schedule
 from wenet_uio.models.recompute import recomputed
 
 LARGEST_SKIP_RATE = 0.5

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.nn.functional import dropout, pad, softplus
 
-from wenet_uio.models.clock import Clock, Clocked, Schedule
 from wenet_uio.addons.encoders.zipformer.regularisers import kept_in_range, kept_rows
+from wenet_uio.models.clock import Clock, Clocked, Schedule
 
 SLOPE = 0.08
 """Slope of the activations far below 0, negated."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from wenet_uio.addons.families.ctl.conf import CtlConf, check_chunks
 from wenet_uio.config.decode_modes import ATTENTION_CTC_MODES, RECIPE_MODES
 from wenet_uio.config.family import Family
 from wenet_uio.config.named_code import Loaded
-from wenet_uio.addons.families.ctl.conf import CtlConf, check_chunks
 
 CTL = Family(
     name="ctl_model",

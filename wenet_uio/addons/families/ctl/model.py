@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import cross_entropy, normalize
 
-from wenet_uio.config import Config
 from wenet_uio.addons.families.ctl import CTL
 from wenet_uio.addons.families.ctl.conf import CtlConf
+from wenet_uio.config import Config
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.build import build_decoder
 from wenet_uio.models.decoder import BiTransformerDecoder, TransformerDecoder

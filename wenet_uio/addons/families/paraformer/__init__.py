@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from wenet_uio.config.checkpoint_layout import CheckpointLayout
-from wenet_uio.config.decode_modes import CTC_MODES, DecodeMode
-from wenet_uio.config.family import Family
-from wenet_uio.config.named_code import Loaded
 from wenet_uio.addons.families.paraformer.conf import (
     DECODER_CONFS,
     PREDICTOR_CONFS,
     ParaformerConf,
     with_width,
 )
+from wenet_uio.config.checkpoint_layout import CheckpointLayout
+from wenet_uio.config.decode_modes import CTC_MODES, DecodeMode
+from wenet_uio.config.family import Family
+from wenet_uio.config.named_code import Loaded
 
 _FOLDER = "wenet_uio.addons.families.paraformer"
 _AT_ONCE = "the model is a paraformer, whose decoder scores all tokens at once"

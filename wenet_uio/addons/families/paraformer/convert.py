@@ -12,17 +12,17 @@ from typing import Any
 
 import torch
 
-from wenet_uio.config.yaml_file import read_yaml
-from wenet_uio.convert.converted import Converted, layers_in, renamed
-from wenet_uio.convert.files import read_checkpoint
+from wenet_uio.addons.encoders.sanm.conf import SanmEncoderConf
+from wenet_uio.addons.encoders.sanm.encoder import SHIFT, STACKED
 from wenet_uio.addons.families.paraformer.conf import (
     CifPredictorConf,
     ParaformerConf,
     ParaformerPredictorConf,
     SanmDecoderConf,
 )
-from wenet_uio.addons.encoders.sanm.conf import SanmEncoderConf
-from wenet_uio.addons.encoders.sanm.encoder import SHIFT, STACKED
+from wenet_uio.config.yaml_file import read_yaml
+from wenet_uio.convert.converted import Converted, layers_in, renamed
+from wenet_uio.convert.files import read_checkpoint
 
 WEIGHTS = ("model.pt", "model.pb")
 MODELS = ("Paraformer", "BiCifParaformer", "paraformer", "bicif_paraformer")

@@ -7,9 +7,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from wenet_uio.addons.encoders.sanm.encoder import Memory
 from wenet_uio.addons.families.paraformer.conf import SanmDecoderConf
 from wenet_uio.models.dropout import Dropout, attended
-from wenet_uio.addons.encoders.sanm.encoder import Memory
 from wenet_uio.models.masks import additive, length_mask
 from wenet_uio.models.recompute import recomputed
 

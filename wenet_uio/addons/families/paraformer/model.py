@@ -8,7 +8,12 @@ import torch
 from torch import nn
 from torch.nn.functional import l1_loss, pad
 
-from wenet_uio.config import Config
+from wenet_uio.addons.encoders.sanm.encoder import (
+    SHIFT,
+    SanmEncoder,
+    low_frame_lengths,
+    low_frame_rate,
+)
 from wenet_uio.addons.families.paraformer import PARAFORMER
 from wenet_uio.addons.families.paraformer.cif import (
     CifPredictor,
@@ -23,14 +28,9 @@ from wenet_uio.addons.families.paraformer.conf import (
     SanmDecoderConf,
 )
 from wenet_uio.addons.families.paraformer.decoder import SanmDecoder
+from wenet_uio.config import Config
 from wenet_uio.models.build import check_heads
 from wenet_uio.models.encoder import Encoder
-from wenet_uio.addons.encoders.sanm.encoder import (
-    SHIFT,
-    SanmEncoder,
-    low_frame_lengths,
-    low_frame_rate,
-)
 from wenet_uio.models.loss_weights import LossWeights
 from wenet_uio.models.masks import length_mask
 from wenet_uio.models.trainable_model import Losses, TrainableModel

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from wenet_uio.addons.families.sensevoice.conf import SenseVoiceConf
 from wenet_uio.config.decode_modes import CTC_MODES
 from wenet_uio.config.family import Family
 from wenet_uio.config.named_code import Loaded
-from wenet_uio.addons.families.sensevoice.conf import SenseVoiceConf
 
 _FOLDER = "wenet_uio.addons.families.sensevoice"
 SENSEVOICE = Family(

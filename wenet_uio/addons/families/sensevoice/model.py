@@ -9,16 +9,16 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from wenet_uio.config import Config
-from wenet_uio.addons.families.sensevoice import SENSEVOICE
-from wenet_uio.addons.families.sensevoice.conf import SenseVoiceConf
-from wenet_uio.models.encoder import Encoder
 from wenet_uio.addons.encoders.sanm.encoder import (
     SHIFT,
     SanmEncoderWithTp,
     low_frame_lengths,
     low_frame_rate,
 )
+from wenet_uio.addons.families.sensevoice import SENSEVOICE
+from wenet_uio.addons.families.sensevoice.conf import SenseVoiceConf
+from wenet_uio.config import Config
+from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.speech_model import SpeechModel
 from wenet_uio.models.vocabulary import Vocabulary, vocabulary_of
 

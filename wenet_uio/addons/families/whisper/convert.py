@@ -9,6 +9,12 @@ from typing import Any
 
 import torch
 
+from wenet_uio.addons.families.whisper.tokenizer import installed_vocabulary, read_ranks
+from wenet_uio.addons.families.whisper.tokens import (
+    ENGLISH_TEXT_TOKENS,
+    TEXT_TOKENS,
+    special_tokens,
+)
 from wenet_uio.convert.converted import Converted, renamed
 from wenet_uio.convert.files import (
     check_state_dict,
@@ -16,8 +22,6 @@ from wenet_uio.convert.files import (
     read_folder_weights,
     read_json,
 )
-from wenet_uio.addons.families.whisper.tokenizer import installed_vocabulary, read_ranks
-from wenet_uio.addons.families.whisper.tokens import ENGLISH_TEXT_TOKENS, TEXT_TOKENS, special_tokens
 from wenet_uio.models.embedding import LEARNED_POSITIONS, WHISPER_TABLE_LENGTH
 
 DIMS = (

@@ -7,10 +7,15 @@ from typing import Any
 
 import torch
 
+from wenet_uio.addons.families.whisper import WHISPER
+from wenet_uio.addons.families.whisper.tokens import (
+    TIMESTAMPS,
+    WhisperTokens,
+    language_of,
+    prompted,
+)
 from wenet_uio.config import Config
 from wenet_uio.config.model import CtcAttentionConf
-from wenet_uio.addons.families.whisper import WHISPER
-from wenet_uio.addons.families.whisper.tokens import TIMESTAMPS, WhisperTokens, language_of, prompted
 from wenet_uio.messages import warn_once
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.build import build_decoder

@@ -1,0 +1,80 @@
+"""An add-on is taken away: everything that does not name it works as before."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.support import preloaded
+from tests.support.import_graph import tree_of
+from tests.support.train.training_corpus import write_corpus
+
+ROOT = Path(__file__).resolve().parents[2]
+ADDONS = ROOT / "wenet_uio/addons"
+GROUPS = ("families", "encoders")
+"""Folders of add-ons."""
+FOLDERS = sorted(
+    str(path.parent.relative_to(ADDONS))
+    for path in (*ADDONS.glob("*/__init__.py"), *ADDONS.glob("*/*/__init__.py"))
+    if path.parent.name not in GROUPS and path.parent.parent.name in ("addons", *GROUPS)
+)
+
+
+@pytest.fixture(scope="module")
+def python() -> Iterator[Path]:
+    """A program `python` that has imported what the package needs, but not the package."""
+    program, server = preloaded.start([name for name in preloaded.PACKAGES if find_spec(name)])
+    yield program
+    server.communicate(timeout=preloaded.PATIENCE)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_without_an_add_on_the_rest_is_imported_and_a_model_is_trained_and_used(
+    folder: str, python: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "path/wenet_uio"
+    shutil.copytree(
+        ROOT / "wenet_uio",
+        copy,
+        ignore=shutil.ignore_patterns("__pycache__"),
+        copy_function=os.link,
+    )
+    shutil.rmtree(copy / "addons" / folder)
+    write_corpus(tmp_path, max_epoch=1)
+    done = subprocess.run(
+        [python, ROOT / "tests/support/without_folder.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "path")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    missing = json.loads(done.stdout.splitlines()[-1])
+    gone = "wenet_uio.addons." + folder.replace("/", ".")
+    assert all(module.startswith("wenet_uio.addons.") for module in missing), missing
+    assert all(f"'{gone}" in why for why in missing.values()), missing
+    assert (tmp_path / "result/attention_rescoring/text").is_file()
+    assert (tmp_path / "exp/final.zip").is_file()
+
+
+def test_no_other_test_imports_an_add_on_before_it_runs() -> None:
+    """Whoever takes a folder away takes its tests too; the others are still collected."""
+    importers = [
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "tests").rglob("*.py")
+        if not path.is_relative_to(ROOT / "tests/addons")
+        for node in tree_of(path).body
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        and "wenet_uio.addons." in ast.unparse(node)
+    ]
+    assert importers == []
