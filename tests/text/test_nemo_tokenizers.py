@@ -43,6 +43,21 @@ def test_word_pieces_are_cut_as_bert_with_case_cuts_them(folders):
     assert tokenizer.detokenize(tokenizer.tokenize("the cats Sat!")[1]) == "the cats Sat!"
 
 
+@pytest.mark.parametrize(("type_", "text"), [("bpe", "abc cab"), ("wpe", "the cats")])
+def test_the_ids_that_a_model_adds_after_the_tokens_have_no_text(folders, type_, text):
+    """A decoder has outputs for them, and says them while it has learnt little."""
+    folder = {"bpe": "en", "wpe": "wpe"}[type_]
+    config, tokenizer = read(folders, {"type": type_, "dir": folder})
+    blank, end = config.ctc_conf.ctc_blank_id, tokenizer.vocab_size + 1
+    ids = tokenizer.tokenize(text)[1]
+    assert tokenizer.detokenize([blank, *ids, blank, end]) == text
+    words = [word for word, _, _ in tokenizer.words([blank, *ids, blank])]
+    assert words == text.split()
+    assert tokenizer.symbol(blank) == "<blank>"
+    with pytest.raises(ValueError, match="id 10 has no symbol"):
+        tokenizer.detokenize([end + 1])
+
+
 def test_word_pieces_without_the_unknown_one_are_refused(folders):
     (folders / "wpe/vocab.txt").write_text("the\ncat\n")
     with pytest.raises(ValueError, match=r"vocab.txt: .*\[UNK\] is missing"):

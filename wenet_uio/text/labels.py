@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from wenet_uio.text.own_units import OwnUnits
 from wenet_uio.text.sampling import Sampling
-from wenet_uio.text.symbols import UNKNOWN
+from wenet_uio.text.symbols import BLANK, SOS_EOS, UNKNOWN
 from wenet_uio.text.unspaced import has_unspaced, starts_of_characters
 
 _NO_ID = -1
@@ -69,6 +69,10 @@ class Tokenizer:
         self.vocab_size = max(symbols.values()) + 1
         self._unknown = symbols.get(unknown, _NO_ID)
         self._symbol_of = {unit: symbol for symbol, unit in symbols.items()}
+        # What a model adds after the tokens of such a file has no text, yet a decoder can say it.
+        has_units = BLANK in symbols or not isinstance(splitter, OwnUnits)
+        self._added = () if has_units else (BLANK, SOS_EOS)
+        self._symbol_of |= dict(enumerate(self._added, self.vocab_size))
 
     @property
     def unknown(self) -> int | None:
@@ -148,7 +152,11 @@ class Tokenizer:
         Raises:
             ValueError: an id is not in the symbol table.
         """
-        return self.splitter.join([self.symbol(unit) for unit in ids])
+        return self._join([self.symbol(unit) for unit in ids])
+
+    def _join(self, tokens: Sequence[str]) -> str:
+        """Return the text of tokens, without those that the model added."""
+        return self.splitter.join([token for token in tokens if token not in self._added])
 
     def symbol(self, unit: int) -> str:
         """Return the token of a label id.
@@ -181,7 +189,7 @@ class Tokenizer:
 
         words: list[tuple[str, int, int]] = []
         for first, last in pairwise([*starts, len(tokens)]):
-            word = self.splitter.join(tokens[first:last])
+            word = self._join(tokens[first:last])
             if has_unspaced(word):
                 words += self._characters(word, tokens, first, last)
             elif word:
@@ -196,7 +204,7 @@ class Tokenizer:
         starts = [first]
         texts = [""]
         for index in range(first, last):
-            texts[-1] = self.splitter.join(tokens[starts[-1] : index + 1])
+            texts[-1] = self._join(tokens[starts[-1] : index + 1])
             # A token of bytes may end within a character, which has MOST_BYTES at most.
             is_whole = "\ufffd" not in texts[-1] or index + 1 - starts[-1] >= MOST_BYTES
             if is_whole and index + 1 < last:
