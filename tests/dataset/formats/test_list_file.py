@@ -11,6 +11,7 @@ from wenet_uio.dataset.corpus.columns import read_columns
 from wenet_uio.dataset.corpus.indexing import index_of
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.list_file import TYPE_LINES, DataList, FileState, LineFile
+from wenet_uio.dataset.open import open_corpus
 from wenet_uio.files import digest_of
 
 COUNT_READS = """
@@ -81,6 +82,19 @@ def test_a_list_without_content_is_refused(tmp_path, content):
     (tmp_path / "x.list").write_bytes(content)
     with pytest.raises(ListError, match="empty data list"):
         DataList(LineFile(str(tmp_path / "x.list")), "raw")
+
+
+@pytest.mark.parametrize(("data_type", "other"), [("raw", "shard"), ("shard", "raw")])
+def test_the_error_of_a_list_of_the_other_type_has_the_yaml_that_reads_it(
+    make_lists, tmp_path, data_type, other
+):
+    """A training set of shards can have a validation set of Kaldi's features, as CAT's have."""
+    path = make_lists(3)[other]
+    with pytest.raises(ListError, match=f"which is data_type {other}, not {data_type}") as raised:
+        open_corpus(path, data_type)
+
+    (tmp_path / "named.yaml").write_text(str(raised.value).partition("in a yaml: ")[2])
+    assert open_corpus(str(tmp_path / "named.yaml"), data_type).num_samples == 3
 
 
 @pytest.mark.parametrize("data_type", ["raw", "shard"])

@@ -230,7 +230,9 @@ class DataList:
             content, fitting = "JSON lines", "raw"
 
         raise ListError(
-            f"{self.path}: holds {content}, which is data_type {fitting}, not {data_type}"
+            f"{self.path}: holds {content}, which is data_type {fitting}, not {data_type}; beside "
+            f"lists of data_type {data_type}, name it in a yaml: sources: [{{type: {fitting}, "
+            f"data_list: {self.path}}}]"
         )
 
 
