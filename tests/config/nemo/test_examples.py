@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support.data.nemo import overrides_in
 from wenet_uio.config import ConfigError, load_config
 from wenet_uio.config import load as loading
 from wenet_uio.dataset.formats.data_list import RawLine, parse_raw_line
@@ -77,9 +78,9 @@ def answer_of(nemo_examples, tmp_path, monkeypatch, commands):
                 ]
                 content = {**earlier, **content}
             found = config_of(content if "model" in content else {"train_ds": content}, [])
-        elif overrides := overrides_in(text):
+        elif overrides := overrides_of(text):
             earlier = (
-                overrides_in((nemo_examples / FRAGMENTS[name]).read_text())
+                overrides_of((nemo_examples / FRAGMENTS[name]).read_text())
                 if name in FRAGMENTS
                 else []
             )
@@ -106,14 +107,9 @@ def answer_of(nemo_examples, tmp_path, monkeypatch, commands):
     return answer
 
 
-def overrides_in(text: str) -> list[str]:
-    """The overrides of NeMo's command lines in an example; a value may go on in the next line."""
-    joined = re.sub(r",\n", ",", text).replace("=...", "=data.json").replace("$RSEED", "7")
-    found = (
-        re.split(r"\s+(?=\+\+)", line.partition(" #")[0].strip()) for line in joined.splitlines()
-    )
-    words = [word.removesuffix("\\").strip() for each in found for word in each]
-    return [word for word in words if re.match(r"(\+\+)?(mode|model|training_ds|trainer)\.", word)]
+def overrides_of(text: str) -> list[str]:
+    """The overrides of an example, with values in place of what it leaves open."""
+    return overrides_in(text.replace("=...", "=data.json").replace("$RSEED", "7"))
 
 
 def lines_of(text: str, parse: Callable[[str], RawLine | Conversation]) -> str:

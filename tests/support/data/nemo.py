@@ -1,6 +1,7 @@
-"""Sets in the tarred format of NeMo."""
+"""Sets in the tarred format of NeMo, and overrides as its documents print them."""
 
 import json
+import re
 
 from tests.support.data.tars import wav, write_tar
 
@@ -31,3 +32,13 @@ def tarred_source(name, parent="SETS", **keys):
         "tarred_audio_filepaths": f"{parent}/{name}/audio__OP_0..1_CL_.tar",
         **keys,
     }
+
+
+def overrides_in(text):
+    """The overrides of NeMo's command lines in a text; a value may go on in the next line."""
+    found = (
+        re.split(r"\s+(?=\+\+)", line.partition(" #")[0].strip())
+        for line in re.sub(r",\n", ",", text).splitlines()
+    )
+    words = [word.removesuffix("\\").strip() for each in found for word in each]
+    return [word for word in words if re.match(r"(\+\+)?(mode|model|training_ds|trainer)\.", word)]

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import io
-import sys
 import time
 import zlib
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import torch
 import yaml
@@ -22,25 +18,16 @@ from tests.support.ends.columns import BASE, joined
 from tests.support.ends.events import NONE, OUT_OF_MEMORY
 from tests.support.ends.rows import ROWS, Data
 from tests.support.ends.spoken import CV, write_units
+from tests.support.ends.trained import TrainedRun, call
 from tests.support.train.board import series
-from wenet_uio.bin import average_model, export_jit, export_onnx, recognize
-from wenet_uio.config import load_config
+from wenet_uio.bin import export_jit, export_onnx
 from wenet_uio.config.encoder_kind import encoder_kind
 from wenet_uio.export.command import check_exportable
 from wenet_uio.files import read_lines
-from wenet_uio.models import build_model
 from wenet_uio.models.speech_model import SpeechModel
-from wenet_uio.search.modes import possible_modes
-from wenet_uio.tools import compute_wer
 
 ROOT = Path(__file__).parents[3]
 EPOCHS = 2
-PROMISED = (
-    *("train.yaml", "units.txt", "init.pt", "final.pt", "environment.yaml", "report.html"),
-    *("README.md", "tensorboard"),
-    *(f"epoch_{epoch}.{ending}" for epoch in range(EPOCHS) for ending in ("pt", "yaml")),
-)
-"""Files of a complete run."""
 FINE_TUNED = ("dataset_conf", "scheduler_conf", "max_epoch", "dtype", "log_interval")
 """Keys of a training that starts from a trained model."""
 
@@ -69,8 +56,9 @@ def walk(cell: Cell, folder: Path) -> str:
     if cell.event != OUT_OF_MEMORY:
         road.check_same_bits()
 
-    road.average()
-    road.recognise()
+    trained = road.run("exp")
+    trained.average(EPOCHS)
+    trained.recognise(CV)
     road.export()
     if cell in WITH_ONNX:
         road.export_to_onnx()
@@ -109,10 +97,12 @@ class Road:
         (self.folder / "train.yaml").write_text(yaml.safe_dump(keys))
 
     @property
-    def trust(self) -> list[str]:
-        """The option of commands that load a model with code of the user."""
-        has_code = ":" in self.keys.get("model", "") or "operators" in self.keys["dataset_conf"]
-        return ["--trust_code"] if has_code else []
+    def trusts_code(self) -> bool:
+        """Whether commands load a model with code of the user."""
+        return ":" in self.keys.get("model", "") or "operators" in self.keys["dataset_conf"]
+
+    def run(self, name: str) -> TrainedRun:
+        return TrainedRun(self.folder / name, self.data.cv, self.data.data_type, self.trusts_code)
 
     def train(self, run: str, *, event: str | None = None, stop: str = "none") -> Run:
         """Run train.py with the event of the cell."""
@@ -138,7 +128,7 @@ class Road:
 
     def stop_and_resume(self) -> None:
         """Stop the run `exp` in the middle of its second epoch, and resume it."""
-        steps = self.record("quiet", 0)["step"]
+        steps = self.run("quiet").record(0)["step"]
         middle = steps + max(1, steps // 2)
         signal = ("SIGTERM", "SIGKILL")[zlib.crc32(str(self.cell).encode()) % 2]
         stopped = self.train("exp", stop=f"{signal}:{middle}")
@@ -150,38 +140,23 @@ class Road:
         assert resumed.status == 0, resumed.said
         assert "resuming after step" in resumed.said
 
-    def record(self, run: str, epoch: int) -> dict[str, Any]:
-        return yaml.safe_load((self.folder / run / f"epoch_{epoch}.yaml").read_text())
-
-    def weights(self, run: str, name: str) -> dict[str, torch.Tensor]:
-        return torch.load(self.folder / run / f"{name}.pt", weights_only=True)
-
     def check_run(self, run: str) -> None:
         """Check that a run has every file, finite results, and each planned utterance."""
-        missing = [name for name in PROMISED if not (self.folder / run / name).exists()]
-        assert missing == []
-
+        trained = self.run(run)
+        trained.check(EPOCHS)
         ledger = read_lines(self.folder / run / "bad_samples.jsonl")
         for epoch in range(EPOCHS):
-            for name, weight in self.weights(run, f"epoch_{epoch}").items():
-                assert torch.isfinite(weight).all(), f"{run}: epoch {epoch}: {name}"
-
-            record = self.record(run, epoch)
-            losses = record["loss_dict"]
-            assert all(torch.isfinite(torch.tensor(loss)) for loss in losses.values()), losses
-            samples = record["samples"]
+            samples = trained.record(epoch)["samples"]
             assert samples["all"] == self.data.utterances
             left_out = sum(samples["filtered"].values()) + sum(samples["bad"].values())
             assert samples["read"] + left_out == samples["all"]
             named = [line for line in ledger if line["pass"] == epoch]
             assert len(named) >= sum(samples["bad"].values())
 
-        assert series(self.folder / run / "tensorboard")["cv/loss"]
-
     def check_same_bits(self) -> None:
         """Check that the resumed run has the weights and the points of the quiet one."""
         for name in (*(f"epoch_{epoch}" for epoch in range(EPOCHS)), "final"):
-            quiet, resumed = (self.weights(run, name) for run in ("quiet", "exp"))
+            quiet, resumed = (self.run(run).weights(name) for run in ("quiet", "exp"))
             assert quiet.keys() == resumed.keys()
             unlike = [key for key in quiet if not torch.equal(quiet[key], resumed[key])]
             assert unlike == [], name
@@ -192,43 +167,9 @@ class Road:
         # Text, because the norm of a gradient that is not finite may be nan.
         assert repr(points) == repr(quiet_points)
 
-    def average(self) -> None:
-        run = self.folder / "exp"
-        options = ("--src_path", run, "--num", EPOCHS, "--val_best")
-        call(average_model, "--dst_model", run / "avg.pt", *options)
-        averaged = torch.load(run / "avg.pt", weights_only=True)
-        assert all(torch.isfinite(weight).all() for weight in averaged.values())
-
-    def model_options(self) -> tuple[object, ...]:
-        run = self.folder / "exp"
-        return "--config", run / "train.yaml", "--checkpoint", run / "avg.pt", *self.trust
-
-    def recognise(self) -> None:
-        """Recognise with every mode of the model, and score each."""
-        modes = possible_modes(self.model())
-        results = self.folder / "exp/test"
-        data = ("--test_data", self.data.cv, "--data_type", self.data.data_type)
-        options = ("--modes", *modes, "--result_dir", results, "--beam_size", 3, "--device", "cpu")
-        call(recognize, *self.model_options(), *data, *options)
-        reference = self.folder / "text"
-        keys = [line.split()[0] for line in (results / modes[0] / "text").read_text().splitlines()]
-        assert len(keys) == CV
-        reference.write_text("".join(f"{key} ab\n" for key in keys))
-        for mode in modes:
-            scored = call(compute_wer, "--char=1", "--v=0", reference, results / mode / "text")
-            assert "Overall -> " in scored
-
-    def model(self) -> SpeechModel:
-        """Return a model like that of the run, with random weights."""
-        return build_model(load_config(self.config_of_run, trust_code=bool(self.trust)))
-
-    @property
-    def config_of_run(self) -> Path:
-        return self.folder / "exp/train.yaml"
-
     def export(self) -> None:
         """Export for WeNet's runtime, unless the family or the encoder says why that cannot be."""
-        if obstacle_of(self.model()):
+        if obstacle_of(self.run("exp").model()):
             return
 
         self.call_export(export_jit, "--output_file", self.folder / "exp/final.zip")
@@ -236,8 +177,7 @@ class Road:
 
     def export_to_onnx(self) -> None:
         """Export for WeNet's runtime and sherpa-onnx, or for sherpa-onnx alone."""
-        model = self.model()
-        config = load_config(self.config_of_run, trust_code=bool(self.trust))
+        model, config = self.run("exp").model(), self.run("exp").config()
         if obstacle_of(model) and not (model.family.sherpa or encoder_kind(config.encoder).sherpa):
             return
 
@@ -247,12 +187,12 @@ class Road:
 
     def call_export(self, tool: ModuleType, *options: object) -> None:
         check = ("--check_data", self.data.cv, "--data_type", self.data.data_type)
-        call(tool, *self.model_options(), *check, "--num_check", 2, *options)
+        call(tool, *self.run("exp").model_options(), *check, "--num_check", 2, *options)
 
     def transcribe(self) -> None:
         """Transcribe a recording; a model of stored features does so with features of its config."""
         recogniser = wenet_uio.load_model(
-            self.folder / "exp", device="cpu", trust_code=bool(self.trust)
+            self.folder / "exp", device="cpu", trust_code=self.trusts_code
         )
         recording = next((self.folder / "data").rglob("cv*.wav"))
         assert isinstance(recogniser.transcribe(recording).text, str)
@@ -265,17 +205,3 @@ def obstacle_of(model: SpeechModel) -> str:
     except ValueError as error:
         return str(error)
     return ""
-
-
-def call(tool: ModuleType, *options: object) -> str:
-    """Run a command in this process -> its output."""
-    given, printed = sys.argv, io.StringIO()
-    sys.argv = [tool.__name__, *map(str, options)]
-    try:
-        with redirect_stdout(printed), redirect_stderr(printed):
-            tool.main()
-    finally:
-        sys.argv = given
-
-    assert "Traceback" not in printed.getvalue()
-    return printed.getvalue()
