@@ -149,6 +149,23 @@ def test_an_unfinished_epoch_and_a_nominal_epoch_have_no_total(lists):
     assert account.all == account.read == sum(len(batch) for batch in batches) < COUNT
 
 
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_a_pass_of_nominal_epochs_says_at_its_start_what_an_epoch_says_at_its_end(
+    lists, world_size
+):
+    conf = {"filter_conf": {"min_length": 50}}
+    of_ranks = {"world_size": world_size, "conf": conf}
+    whole = [loader(lists["raw"], "raw", rank=rank, **of_ranks) for rank in range(world_size)]
+    ended = accounts(whole)
+    nominal = [
+        loader(lists["raw"], "raw", rank=rank, epoch_steps=3, **of_ranks)
+        for rank in range(world_size)
+    ]
+    at_start = sum((one.left_out_of_pass() for one in nominal), Counter())
+    assert at_start["filtered/min_length"] > 0
+    assert at_start == Counter({name: ended[name] for name in at_start})
+
+
 def test_without_partition_every_rank_accounts_for_all_samples(lists):
     ranks = [
         loader(lists["raw"], "raw", rank=rank, world_size=3, conf={"partition": False})

@@ -72,6 +72,6 @@ def test_the_trsets_of_cats_document_end_with_a_model(seeds, tmp_path, monkeypat
     }
     Path("train.yaml").write_text(yaml.safe_dump(config))
     data = ("--data_type", "shard", "--train_data", "train.list", "--cv_data", "cv.yaml")
-    steps = walk(("--config", "train.yaml", *data), ranks=ranks)
+    steps, _ = walk(("--config", "train.yaml", *data), ranks=ranks)
     read = use(TrainedRun(Path("exp"), "cv.list"), EPOCHS, steps, len(DEV))
     assert read == [dict.fromkeys(READ[trset], 1)] * EPOCHS

@@ -52,11 +52,12 @@ def test_an_example_of_nemos_document_ends_with_a_model(
         options += ["--override_config", *example.overrides]
 
     with serving_ais(Path("buckets"), monkeypatch):
-        steps = walk(options, ranks=ranks, stop=1)
+        steps, said = walk(options, ranks=ranks, stop=1)
     run = TrainedRun(Path("exp"), "dev.json", trusts_code="model" in example.keys)
     read = [audio_of(epoch) for epoch in use(run, EPOCHS, steps, DEV)]
     if example.is_nominal:
         check_passes(read, set(example.read))
+        assert example.told in said
     else:
         assert read == [example.read] * EPOCHS
 

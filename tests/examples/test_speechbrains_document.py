@@ -92,7 +92,7 @@ def test_the_nominal_epochs_of_speechbrains_document_end_with_a_model(
     }
     Path("train.yaml").write_text(yaml.safe_dump(config))
     data = ("--data_type", "shard", "--train_data", "train.list", "--cv_data", "cv.list")
-    steps = walk(("--config", "train.yaml", *data), ranks=ranks)
+    steps, _ = walk(("--config", "train.yaml", *data), ranks=ranks)
     read = use(TrainedRun(Path("exp"), "cv.list", "shard"), epochs, steps, PER_SHARD)
     assert len(steps) == epochs * config["epoch_steps"]
     check_passes(read, set(KEYS))

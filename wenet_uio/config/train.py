@@ -250,7 +250,7 @@ class TrainKeys(RegularisationKeys):
     never."""
     epoch_steps: Positive | None = None
     """Optimizer steps of an epoch; the next epoch continues with the next batch. Null: an epoch is
-    one pass over the data."""
+    one pass over the data. With steps, each start says what a pass leaves out."""
     log_interval: Positive = 10
     """Optimizer steps between two points in TensorBoard and two lines in the log."""
     tracker: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ("tensorboard",)

@@ -205,7 +205,18 @@ class Loader:
         if cursor.epoch_steps is not None or cursor.epoch != epoch + 1:
             return Counter()
 
-        corpus = cursor.passes.corpus_of(cursor.data_pass - 1)
+        return self._left_out_of(cursor.data_pass - 1)
+
+    def left_out_of_pass(self) -> Counter[str]:
+        """Count as `left_out` for the present pass, which has not ended.
+
+        The accounts of nominal epochs have only what is planned.
+        """
+        return self._left_out_of(self.cursor.data_pass)
+
+    def _left_out_of(self, data_pass: int) -> Counter[str]:
+        cursor = self.cursor
+        corpus = cursor.passes.corpus_of(data_pass)
         # A list that is no mixture leaves out the same utterances in every pass.
         if self._left_out is None or corpus is not self.corpus:
             filtered = cursor.measure.filtered(corpus, cursor.rank, cursor.world_size)

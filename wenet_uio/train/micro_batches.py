@@ -41,6 +41,10 @@ class Loader(SizedBatches, Protocol):
         """Return utterances that the plan of the epoch left out, by reason."""
         ...
 
+    def left_out_of_pass(self) -> Counter[str]:
+        """Return utterances that the plan of the present pass leaves out, by reason."""
+        ...
+
     def data_record(self) -> dict[str, Any]:
         """Return the data list, the number of its utterances, their hours, and digests."""
         ...

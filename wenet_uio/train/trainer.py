@@ -295,7 +295,16 @@ class Trainer:
             if self.compared:
                 self._validate_start(self.compared)
             self.save()
+        if self.config.epoch_steps is not None:
+            self._tell_left_out()
         self._observe_saved_epoch()
+
+    def _tell_left_out(self) -> None:
+        """Say what no pass will read: the accounts of nominal epochs have only what is planned."""
+        counts, _ = self.world.add_up(self.train.left_out_of_pass(), Counter())
+        if left_out := counts.total() - counts["all"]:
+            counts["read"] = counts["all"] - left_out
+            log.info("a pass over the training data: %s", reconciled(counts))
 
     def _validate_start(self, compared: Mapping[str, float]) -> None:
         """Validate the weights that the run starts from, and keep their loss."""

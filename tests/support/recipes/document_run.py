@@ -29,11 +29,11 @@ MODEL = {
 """A small model, because documents of a data layer leave the model open."""
 
 
-def walk(options: Sequence[str], *, ranks: int, stop: int = 2) -> list[list[str]]:
+def walk(options: Sequence[str], *, ranks: int, stop: int = 2) -> tuple[list[list[str]], str]:
     """Train the run `exp` in the current folder: stop soon after step `stop` begins, and resume.
 
     Returns:
-        Utterances of each step, those of all ranks.
+        Utterances of each step, those of all ranks; what the resumed run says.
     """
     stopped, _ = train(options, f"SIGTERM:{stop}", ranks)
     assert "SIGTERM received: state saved after step" in stopped, stopped
@@ -42,7 +42,7 @@ def walk(options: Sequence[str], *, ranks: int, stop: int = 2) -> list[list[str]
     resumed, status = train(options, "none", ranks)
     assert status == 0, resumed
     assert "resuming after step" in resumed
-    return _noted_steps(ranks)
+    return _noted_steps(ranks), resumed
 
 
 def train(options: Sequence[str], stop: str, ranks: int) -> tuple[str, int]:

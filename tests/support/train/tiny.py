@@ -169,6 +169,9 @@ class ListLoader:
     def left_out(self, epoch: int) -> Counter[str]:
         return Counter()
 
+    def left_out_of_pass(self) -> Counter[str]:
+        return Counter()
+
     def data_record(self) -> dict[str, Any]:
         return {
             "list": "tiny.list",
