@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -35,19 +34,16 @@ TRAINING = {
 """{year: options of train.py}; ~ stands for a space in an argument."""
 
 
-def argue(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setattr(
-        sys, "argv", ["tool", *(word.replace("~", " ") for word in text.split(" "))]
-    )
+def words_of(text: str) -> list[str]:
+    return [word.replace("~", " ") for word in text.split(" ")]
 
 
 @pytest.mark.parametrize("year", TRAINING)
 def test_train_takes_the_options_of(
     year: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    argue(monkeypatch, TRAINING[year])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    args = train.parse_arguments()
+    args = train.parse_arguments(words_of(TRAINING[year]))
     if year == "2023":
         Path("bpe.model").touch()
         assert args.enc_init_mods == ["encoder", "ctc"]
@@ -61,12 +57,9 @@ def test_train_takes_the_options_of(
         assert (config.use_lora, config.lora_conf.lora_rank, config.max_epoch) == (True, 4, 7)
 
 
-def test_several_processes_without_launcher_are_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
-    argue(monkeypatch, f"{TRAIN} --ddp.world_size 4 --ddp.rank 1")
+def test_several_processes_without_launcher_are_refused(capsys) -> None:
     with pytest.raises(SystemExit):
-        train.parse_arguments()
+        train.parse_arguments(words_of(f"{TRAIN} --ddp.world_size 4 --ddp.rank 1"))
     assert (
         "--ddp.world_size: start all ranks by `python -m wenet_uio.bin.launch"
         in capsys.readouterr().err
@@ -78,24 +71,18 @@ COMMON = (
 )
 
 
-def recognized(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    argue(monkeypatch, text)
-    recognize.main()
+def recognized(text: str) -> None:
+    recognize.main(words_of(text))
 
 
-def test_recognize_of_2021_writes_the_result_file(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
+def test_recognize_of_2021_writes_the_result_file(folder: Path, capsys) -> None:
     Path("units.txt").rename("words.txt")
     old = f"{COMMON} --gpu -1 --mode attention_rescoring --batch_size 1 --penalty 0.0 --dict words.txt --ctc_weight 0.5"
-    recognized(
-        monkeypatch, f"{old} --reverse_weight 0.0 --result_file test/text --connect_symbol ▁"
-    )
+    recognized(f"{old} --reverse_weight 0.0 --result_file test/text --connect_symbol ▁")
     text = Path("test/text").read_text(encoding="utf-8")
     assert len(text.splitlines()) == 5
     new = f"{COMMON} --device cpu --modes attention_rescoring --symbol_table words.txt --ctc_weight 0.5"
     recognized(
-        monkeypatch,
         f"{new} --result_dir out --dtype fp32 --context_bias_mode decoding-graph --use_lora false",
     )
     assert Path("out/attention_rescoring/text").read_text(encoding="utf-8") == text
@@ -114,12 +101,9 @@ def test_recognize_of_2021_writes_the_result_file(
         ),
     ],
 )
-def test_recognize_says_what_is_wrong_with(
-    options: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
-    argue(monkeypatch, f"{COMMON} {options}")
+def test_recognize_says_what_is_wrong_with(options: str, message: str, capsys) -> None:
     with pytest.raises(SystemExit):
-        recognize.parse_arguments()
+        recognize.parse_arguments(words_of(f"{COMMON} {options}"))
     assert message in capsys.readouterr().err
 
 
@@ -131,36 +115,29 @@ def test_recognize_says_what_is_wrong_with(
         ("--search_transducer_weight 1", 0.5),
     ],
 )
-def test_the_weights_of_rnnt_beam_search_are_those_of_wenet(
-    options: str, share: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    argue(monkeypatch, f"{COMMON} --modes rnnt_beam_search --result_dir out {options}".strip())
-    assert recognize.decode_options(recognize.parse_arguments()).transducer_weight == pytest.approx(
-        share
-    )
+def test_the_weights_of_rnnt_beam_search_are_those_of_wenet(options: str, share: float) -> None:
+    words = words_of(f"{COMMON} --modes rnnt_beam_search --result_dir out {options}".strip())
+    weight = recognize.decode_options(recognize.parse_arguments(words)).transducer_weight
+    assert weight == pytest.approx(share)
 
 
-def test_weights_of_rnnt_beam_search_without_sense_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    argue(monkeypatch, f"{COMMON} --modes rnnt_beam_search --result_dir out --search_ctc_weight 1")
+def test_weights_of_rnnt_beam_search_without_sense_are_refused() -> None:
+    words = words_of(f"{COMMON} --modes rnnt_beam_search --result_dir out --search_ctc_weight 1")
     with pytest.raises(
         ValueError,
         match="--search_ctc_weight 1 --search_transducer_weight 0: expected 0 or more, and above 0",
     ):
-        recognize.decode_options(recognize.parse_arguments())
+        recognize.decode_options(recognize.parse_arguments(words))
 
 
-def test_align_takes_the_options_of_wenet(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
-    argue(
-        monkeypatch,
-        "--config train.yaml --input_file raw.list --gpu -1 --checkpoint model.pt --dict units.txt "
-        "--batch_size 1 "
-        "--result_file ali/alignment --gen_praat --blank_thres 0.999 --thres 1e-6",
+def test_align_takes_the_options_of_wenet(folder: Path, capsys) -> None:
+    align.main(
+        words_of(
+            "--config train.yaml --input_file raw.list --gpu -1 --checkpoint model.pt --dict units.txt "
+            "--batch_size 1 "
+            "--result_file ali/alignment --gen_praat --blank_thres 0.999 --thres 1e-6"
+        )
     )
-    align.main()
     assert (
         len(list(Path("ali/textgrid").glob("*.TextGrid")))
         == len(Path("ali/scores").read_text().splitlines())
@@ -174,13 +151,12 @@ def test_align_takes_the_options_of_wenet(
     )
 
 
-def test_average_model_takes_the_options_of_wenet(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    argue(
-        monkeypatch,
-        "--dst_model a.pt --src_path none --num 3 --val_best --mode epoch --min_step 0 --max_step 9",
+def test_average_model_takes_the_options_of_wenet(capsys) -> None:
+    words = words_of(
+        "--dst_model a.pt --src_path none --num 3 --val_best --mode epoch --min_step 0 --max_step 9"
     )
     with pytest.raises(ValueError, match="none: no epoch_N.pt to average"):
-        average_model.main()
+        average_model.main(words)
     assert (
         capsys.readouterr().err.count(
             "changes nothing here: weights are saved at the end of epochs"
@@ -199,9 +175,8 @@ def test_average_model_takes_the_options_of_wenet(monkeypatch: pytest.MonkeyPatc
     ],
     ids=["cpu", "gpu"],
 )
-def test_export_onnx_takes_the_options_of_wenet(
-    options: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    argue(monkeypatch, f"--config train.yaml --checkpoint final.pt --check_data raw.list {options}")
-    args = export_onnx.parse_arguments()
+def test_export_onnx_takes_the_options_of_wenet(options: str) -> None:
+    args = export_onnx.parser().parse_args(
+        words_of(f"--config train.yaml --checkpoint final.pt --check_data raw.list {options}")
+    )
     assert (args.output_dir, args.chunk_size, args.num_decoding_left_chunks) == ("onnx", 16, 4)

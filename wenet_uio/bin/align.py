@@ -23,6 +23,7 @@ are shorter than the tokens in the audio.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -50,8 +51,8 @@ from wenet_uio.text.tokenizer import build_tokenizer
 from wenet_uio.train.distributed import World, use_cpu_threads
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Parse the command line."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument("--config", required=True, help="train.yaml of the run")
     parser.add_argument("--checkpoint", required=True, help="weights of the model")
@@ -85,20 +86,27 @@ def parse_arguments() -> argparse.Namespace:
         parser,
         dict.fromkeys(("--blank_thres", "--thres"), "a token has the frames of CTC's best path"),
     )
-    args = parser.parse_args()
+
+    return parser
+
+
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Parse and check the command line."""
+    command_line = parser()
+    args = command_line.parse_args(arguments)
     args.device = device_of(args, has_gpu=torch.cuda.is_available())
 
     if args.result_dir is None:
         if args.result_file is None:
-            parser.error("the following arguments are required: --result_dir")
+            command_line.error("the following arguments are required: --result_dir")
         args.result_dir = str(Path(args.result_file).parent)
 
     return args
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Align the data list and write the results."""
-    args = parse_arguments()
+    args = parse_arguments(arguments)
     world = World.from_environment(args.device)
     use_cpu_threads(world, args.num_workers)
     config = load_model_config(args.config, config_overrides(args), trust_code=args.trust_code)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from wenet_uio.cli import add_json, command_parser, print_json, run
@@ -34,7 +35,7 @@ from wenet_uio.train.averaging import (
 from wenet_uio.train.baseline import BEFORE
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument("--dst_model", required=True, help="output file")
@@ -95,17 +96,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Average the weights and print the epochs."""
-    parser = _parser()
-    arguments = parser.parse_args()
-    if arguments.num is not None and arguments.num < 1:
-        parser.error(f"argument --num: expected at least 1, found {arguments.num}")
-    for conflict, is_there in _conflicts(arguments).items():
+    command_line = parser()
+    args = command_line.parse_args(arguments)
+    if args.num is not None and args.num < 1:
+        command_line.error(f"argument --num: expected at least 1, found {args.num}")
+    for conflict, is_there in _conflicts(args).items():
         if is_there:
-            parser.error(f"argument {conflict}")
+            command_line.error(f"argument {conflict}")
 
-    (_take_running if arguments.running else _average_epochs)(arguments)
+    (_take_running if args.running else _average_epochs)(args)
 
 
 def _conflicts(arguments: argparse.Namespace) -> dict[str, bool]:

@@ -14,6 +14,7 @@ goes back. The folder is that of a trained model: recognize.py, transcribe.py an
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from wenet_uio.cli import command_parser, run
@@ -21,8 +22,8 @@ from wenet_uio.convert.converted import write_model
 from wenet_uio.convert.layouts import convert, layouts
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Parse the command line."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     known = layouts()
     parser = command_parser(__doc__)
     parser.add_argument(
@@ -48,12 +49,12 @@ def parse_arguments() -> argparse.Namespace:
         "layout",
     )
 
-    return parser.parse_args()
+    return parser
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Convert the model, and say what was written."""
-    args = parse_arguments()
+    args = parser().parse_args(arguments)
     vocabulary = Path(args.vocabulary) if args.vocabulary else None
     if vocabulary is not None and not vocabulary.is_file():
         raise FileNotFoundError(f"{vocabulary}: no such file")

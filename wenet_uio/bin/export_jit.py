@@ -11,6 +11,7 @@ the validation set of the run, else noise. A model that can stream is checked in
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 from wenet_uio.cli import command_parser, run
 from wenet_uio.export.check import compare, judge
@@ -29,8 +30,8 @@ from wenet_uio.messages import note
 from wenet_uio.search.types import DecodeOptions
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Parse the command line."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     add_options(parser)
     parser.add_argument("--output_file", required=True, help="output file, such as final.zip")
@@ -43,20 +44,20 @@ def parse_arguments() -> argparse.Namespace:
         help="for scripts: a model that WeNet's runtime does not run is a note, and no error",
     )
 
-    return parser.parse_args()
+    return parser
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Export, check and write the models."""
-    arguments = parse_arguments()
-    trained = load_trained(arguments)
+    args = parser().parse_args(arguments)
+    trained = load_trained(args)
     try:
         check_exportable(trained.model)
         check_encoder(trained.hybrid.encoder)
     except ValueError as error:
-        if not arguments.if_possible:
+        if not args.if_possible:
             raise
-        note(f"no {arguments.output_file}: {error}")
+        note(f"no {args.output_file}: {error}")
         return
 
     ways = {"": DecodeOptions()}
@@ -68,7 +69,7 @@ def main() -> None:
         ways[f", in chunks of {chunks.size}"] = options
 
     references = {way: trained.references(options) for way, options in ways.items()}
-    for path, int8 in ((arguments.output_file, False), (arguments.output_quant_file, True)):
+    for path, int8 in ((args.output_file, False), (args.output_quant_file, True)):
         if path is None:
             continue
 

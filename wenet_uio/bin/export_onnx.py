@@ -66,8 +66,8 @@ RUNTIMES = ("wenet", "sherpa")
 STREAMS = "streams"
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Parse the command line."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     add_options(parser)
     parser.add_argument("--output_dir", "--output_onnx_dir", required=True, help="output folder")
@@ -105,15 +105,15 @@ def parse_arguments() -> argparse.Namespace:
         },
     )
 
-    return parser.parse_args()
+    return parser
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Export, check and write the models."""
-    arguments = parse_arguments()
+    args = parser().parse_args(arguments)
     require_onnx()
-    trained = load_trained(arguments)
-    with older_folders_told(Path(arguments.output_dir), trained.weights_id):
+    trained = load_trained(args)
+    with older_folders_told(Path(args.output_dir), trained.weights_id):
         export_all(trained)
 
 

@@ -19,7 +19,8 @@ import logging
 import os
 import signal
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -39,30 +40,37 @@ INTERVAL = 1.0
 first."""
 
 
-def main() -> int:
-    """Run the ranks until they end; their exit status."""
+def parser() -> ArgumentParser:
+    """Return the parser of torchrun with the help of this command."""
     parser = get_args_parser()
     parser.description, parser.formatter_class = __doc__, HelpStyle
-    refuse_unknown_options(parser, sys.argv[1:])
-    arguments = parser.parse_args()
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the ranks until they end; their exit status."""
+    words = sys.argv[1:] if arguments is None else arguments
+    command_line = parser()
+    refuse_unknown_options(command_line, words)
+    args = command_line.parse_args(words)
     # At a SIGTERM, torchrun would kill the ranks before they have saved their state.
     ours = {number.name for number in SIGNALS}
-    arguments.signals_to_handle = ",".join(
-        name for name in arguments.signals_to_handle.split(",") if name.strip() not in ours
+    args.signals_to_handle = ",".join(
+        name for name in args.signals_to_handle.split(",") if name.strip() not in ours
     )
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     os.environ[LAUNCHER] = str(os.getpid())
 
     with _Ranks() as ranks:
-        while (status := _run(arguments, ranks)) == AGAIN and arguments.nnodes in ("1", "1:1"):
+        while (status := _run(args, ranks)) == AGAIN and args.nnodes in ("1", "1:1"):
             print("starting again from the newest state", file=sys.stderr)
         return status
 
 
-def _run(arguments: Namespace, ranks: _Ranks) -> int:
+def _run(args: Namespace, ranks: _Ranks) -> int:
     """Start the ranks once and wait for their end; the exit status."""
     try:
-        run(arguments)
+        run(args)
     except ChildFailedError as error:
         if AGAIN in (failure.exitcode for failure in error.failures.values()):
             return AGAIN

@@ -11,24 +11,25 @@ HF_ENDPOINT names a mirror, HF_TOKEN the token for private models.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 from wenet_uio.cli import command_parser, run
 from wenet_uio.hub.address import add_revision
 from wenet_uio.hub.pull import pull
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Parse the command line."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument("model", metavar="ORG/NAME", help="the model")
     add_revision(parser)
     parser.add_argument("--offline", action="store_true", help="take it from the cache alone")
-    return parser.parse_args()
+    return parser
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Download the model and say what it is."""
-    args = parse_arguments()
+    args = parser().parse_args(arguments)
     pulled = pull(args.model, revision=args.revision, offline=args.offline, compare_all=True)
     print(f"source: {pulled.source} at {pulled.commit}")
     print(f"licence: {pulled.licence or 'not stated; ask its owner before you use it'}")

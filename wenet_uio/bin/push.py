@@ -12,6 +12,7 @@ error rate to the model card of the run.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,8 +24,8 @@ from wenet_uio.hub.push import push
 from wenet_uio.hub.stage import Staged, stage_model
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Parse the command line."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument(
         "model",
@@ -53,12 +54,12 @@ def parse_arguments() -> argparse.Namespace:
         "--dry_run", action="store_true", help="say what would be uploaded, and ask no server"
     )
     add_trust_code(parser)
-    return parser.parse_args()
+    return parser
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Upload the model and say what is where."""
-    args = parse_arguments()
+    args = parser().parse_args(arguments)
     address = hub_address(args.name, args.revision)
     check_licence(args.license, args.license_name)
 

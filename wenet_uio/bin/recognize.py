@@ -22,6 +22,7 @@ import multiprocessing
 import os
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -73,8 +74,8 @@ SHOWN = 5
 """Skipped utterances that are printed; the file `skipped` has all of them."""
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Parse the command line."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument(
         "--modes", "--mode", nargs="+", required=True, metavar="MODE", help=", ".join(known_modes())
@@ -113,27 +114,34 @@ def parse_arguments() -> argparse.Namespace:
     add_lora_options(parser, training=False)
     add_decode_options(parser)
     change_nothing(parser, RECOGNIZE_OPTIONS)
-    args = parser.parse_args()
+
+    return parser
+
+
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Parse and check the command line."""
+    command_line = parser()
+    args = command_line.parse_args(arguments)
     args.modes = list(dict.fromkeys(args.modes))
     args.device = device_of(args, has_gpu=torch.cuda.is_available())
 
     if args.result_file and len(args.modes) > 1:
-        parser.error(
+        command_line.error(
             f"--result_file holds the text of one mode, found {len(args.modes)} modes; use "
             "--result_dir"
         )
 
     if args.result_dir is None:
         if args.result_file is None:
-            parser.error("the following arguments are required: --result_dir")
+            command_line.error("the following arguments are required: --result_dir")
         args.result_dir = str(Path(args.result_file).parent)
 
     return args
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Recognise the test set and write the results."""
-    args = parse_arguments()
+    args = parse_arguments(arguments)
     check_modes(args.modes)
     if args.nproc < 1:
         raise ValueError(f"--nproc: expected 1 or more, found {args.nproc}")

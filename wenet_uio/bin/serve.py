@@ -17,6 +17,7 @@ import argparse
 import gc
 import os
 import ssl
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -39,8 +40,8 @@ TOKEN = "WENET_UIO_SERVE_TOKEN"
 PARTIAL_MODES = ("ctc_greedy_search", "ctc_prefix_beam_search")
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Parse the command line."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument(
         "--model",
@@ -62,7 +63,7 @@ def parse_arguments() -> argparse.Namespace:
     add_trust_code(parser)
     add_decode_options(parser)
 
-    return parser.parse_args()
+    return parser
 
 
 def _add_network_options(group: argparse._ArgumentGroup) -> None:
@@ -129,9 +130,9 @@ def _add_stream_options(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM or SIGINT."""
-    args = parse_arguments()
+    args = parser().parse_args(arguments)
     start_log("%(message)s")
     name = name_of(args.model)
     args.model = local_model(args.model, args.revision)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -82,8 +83,8 @@ from wenet_uio.uris import shown_values
 log = logging.getLogger("wenet_uio.train")
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Parse the command line."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument("--config", required=True, help="train.yaml")
     parser.add_argument(
@@ -157,7 +158,13 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--ddp.world_size", type=_one_process, default=argparse.SUPPRESS, help=argparse.SUPPRESS
     )
-    args = parser.parse_args()
+
+    return parser
+
+
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Parse and check the command line."""
+    args = parser().parse_args(arguments)
     args.device = device_of(args, has_gpu=torch.cuda.is_available())
     if args.start is not None:
         args.start = named_model(args.start, args.revision)
@@ -562,12 +569,12 @@ def fill_in(args: argparse.Namespace, world: World) -> None:
         args.pin_memory = world.device.type == "cuda"
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Train until the run is complete, or a SIGTERM or SIGUSR1 arrives."""
     clock = Stopwatch()
     end_with_launcher()
     stop = StopRequest()
-    args = parse_arguments()
+    args = parse_arguments(arguments)
     args.commit = None  # of the model of a hub that the run starts from
     world = World.from_environment(args.device)
     fill_in(args, world)

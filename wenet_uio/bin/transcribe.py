@@ -52,8 +52,8 @@ Found = tuple[int, TranscriptSegment | Exception]
 """Number of an audio file, and a segment of it, or the reason why it cannot be read."""
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Parse the command line."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument("audio", nargs="+", help="audio files, pipes or URLs; - is standard input")
     parser.add_argument(
@@ -89,12 +89,12 @@ def parse_arguments() -> argparse.Namespace:
     add_trust_code(parser)
     add_decode_options(parser)
 
-    return parser.parse_args()
+    return parser
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Transcribe all files; 1 if one could not be read."""
-    args = parse_arguments()
+    args = parser().parse_args(arguments)
     args.model = local_model(args.model, args.revision)
     check_modes([args.mode] if args.mode else list(MODES))
     if args.batch_size < 1:

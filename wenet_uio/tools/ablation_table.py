@@ -6,19 +6,27 @@ It is called in the folder of a recipe; ablation.sh calls it after each model. I
 resampled utterances; the errors of all seeds of a row are added up first.
 """
 
+import argparse
+from collections.abc import Sequence
+
 from wenet_uio.cli import command_parser, run
 from wenet_uio.train.ablation import write_table
 
 
-def main() -> None:
-    """Write the files and print the path of the table."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument(
         "--tests", default="test", help="parts of data/ that are scored, separated by spaces"
     )
     parser.add_argument("folder", metavar="DIR", help="folder of the rows: DIR/ROW/seed_N")
     parser.add_argument("rows", nargs="+", metavar="ROW", help="rows in the order of the table")
-    args = parser.parse_args()
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the files and print the path of the table."""
+    args = parser().parse_args(arguments)
     print(write_table(args.folder, args.rows, args.tests.split()))
 
 

@@ -16,6 +16,7 @@ Exit status: 0 if training would lose nothing, 1 otherwise.
 
 import argparse
 import os
+from collections.abc import Sequence
 
 import torch
 
@@ -37,8 +38,8 @@ from wenet_uio.text.symbols import read_symbols
 from wenet_uio.text.tokenizer import OWN_UNITS, build_splitter, build_tokenizer
 
 
-def parse_options() -> argparse.Namespace:
-    """Read the command line; options that contradict each other are an error."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument("data_list", help="data list, or a yaml file that mixes several")
     parser.add_argument(
@@ -72,12 +73,19 @@ def parse_options() -> argparse.Namespace:
         help="write a list without the lost samples, which OUT.left_out.jsonl names, and without odd "
         "characters in texts, which OUT.texts.jsonl names",
     )
-    options = parser.parse_args()
+
+    return parser
+
+
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Parse and check the command line."""
+    command_line = parser()
+    options = command_line.parse_args(arguments)
     has_splitter = options.bpe_model or options.non_lang_syms or options.split_with_space
     if has_splitter and not options.units:
-        parser.error("--bpe-model, --non-lang-syms and --split_with_space need --units")
+        command_line.error("--bpe-model, --non-lang-syms and --split_with_space need --units")
     if has_splitter and options.config:
-        parser.error("the tokenizer comes from --config: set its options there")
+        command_line.error("the tokenizer comes from --config: set its options there")
     for output in filter(None, (options.html, options.fix)):
         require_writable(output)
 
@@ -126,13 +134,13 @@ def lines_on(out: str, fixed: Fixed) -> list[str]:
     return lines
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Check the list, print the report and write what the options ask for.
 
     Returns:
         the exit status: 1 if training would lose something.
     """
-    options = parse_options()
+    options = parse_arguments(arguments)
     reading = reading_of(options)
     with (
         looking_again(),

@@ -7,7 +7,9 @@ Features of audio are computed as in training, without augmentation. Models that
 get the statistics of the stacked frames.
 """
 
+import argparse
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 from wenet_uio.cli import command_parser, run
@@ -20,8 +22,8 @@ from wenet_uio.prepare.cmvn_stats import cmvn_statistics, stacked, write_cmvn
 from wenet_uio.prepare.kaldi_tables import read_audio_lines
 
 
-def main() -> None:
-    """Compute the statistics and write them."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument(
         "--train_config",
@@ -51,7 +53,12 @@ def main() -> None:
         help="leave out audio without features instead of failing; stderr names it",
     )
     add_executor_options(parser, "--num_workers", "--nj")
-    args = parser.parse_args()
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Compute the statistics and write them."""
+    args = parser().parse_args(arguments)
     config = load_config(args.train_config, args.override_config)
 
     # With a pattern of several wav.scp, the path of their segments is a pattern, too.

@@ -16,6 +16,7 @@ import argparse
 import io
 import sys
 import unicodedata
+from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -61,8 +62,8 @@ def add_page_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def parse_options() -> argparse.Namespace:
-    """Read the command line; options that contradict each other are an error."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     unit = parser.add_mutually_exclusive_group()
     unit.add_argument(
@@ -115,18 +116,25 @@ def parse_options() -> argparse.Namespace:
     add_page_options(parser)
     parser.add_argument("ref", help="references, `key text` per line")
     parser.add_argument("hyp", help="hypotheses, `key text` per line")
-    options = parser.parse_args()
+
+    return parser
+
+
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Parse and check the command line."""
+    command_line = parser()
+    options = command_line.parse_args(arguments)
     if options.maxw is not None and options.maxw < 1:
-        parser.error(f"--maxw: expected 1 word or more, found {options.maxw}")
+        command_line.error(f"--maxw: expected 1 word or more, found {options.maxw}")
 
     if options.bootstrap < 0 or (options.compare and not options.bootstrap):
-        parser.error(
+        command_line.error(
             "--bootstrap: expected 0 or more resamples, with --compare 1 or more, found "
             f"{options.bootstrap}"
         )
 
     if options.data_list and not options.html:
-        parser.error("--data_list needs --html: the page plays its audio")
+        command_line.error("--data_list needs --html: the page plays its audio")
 
     return options
 
@@ -162,9 +170,9 @@ def print_report(options: argparse.Namespace, scores: Scores, other: Scores | No
         write_comparison(*systems, sys.stdout, options.bootstrap)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Score the hypotheses, print the report and the comparison, and write the page."""
-    options = parse_options()
+    options = parse_arguments(arguments)
     ignored: list[str] = []
     if options.ig:
         text = Path(options.ig).read_text(encoding="utf-8")

@@ -13,6 +13,8 @@ examples/custom/s0/local/prepare_data.py --help describes all forms. Segments ar
 of an utterance are kept if the target has room for them. Paths become absolute.
 """
 
+import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from wenet_uio.cli import command_parser, run
@@ -22,8 +24,8 @@ from wenet_uio.prepare.own_corpus import add_read_options, read_options
 from wenet_uio.prepare.readers import READERS
 
 
-def main() -> None:
-    """Convert the source and print the number of utterances."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument(
         "source",
@@ -43,7 +45,12 @@ def main() -> None:
     )
     add_read_options(parser)
     add_executor_options(parser, "--num_threads", "--nj")
-    args = parser.parse_args()
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Convert the source and print the number of utterances."""
+    args = parser().parse_args(arguments)
     outputs = (
         Path(args.target, "audio") if args.write_as == "kaldi" else Path(f"{args.target}.audio")
     )

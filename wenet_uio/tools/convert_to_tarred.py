@@ -28,8 +28,8 @@ NAMED = 10
 """Stderr names this many entries that are left out."""
 
 
-def parse_options(words: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parse and check the command line."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument("--manifest_path", help="manifest of NeMo, or raw list")
     parser.add_argument(
@@ -94,7 +94,13 @@ def parse_options(words: Sequence[str] | None = None) -> argparse.Namespace:
         "--allow_bad", action="store_true", help="exit with 0 if entries could not be packed"
     )
     add_executor_options(parser, "--workers", "--nj")
-    args = parser.parse_args(words)
+
+    return parser
+
+
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Parse and check the command line."""
+    args = parser().parse_args(arguments)
     if bool(args.manifest_path) == bool(args.concat_manifest_paths):
         raise ValueError(
             "give --manifest_path for a new set, or --concat_manifest_paths to add to a set"
@@ -160,13 +166,13 @@ def make_new(args: argparse.Namespace, executor: Executor) -> list[Failure]:
     return bad
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Make or extend the set.
 
     Returns:
         the exit status: 1 if entries are left out and --allow_bad is not given.
     """
-    args = parse_options(words)
+    args = parse_arguments(arguments)
     executor = executor_of(args)
     if args.concat_manifest_paths:
         bad = add_to_set(args.concat_manifest_paths, args.target_dir, executor)

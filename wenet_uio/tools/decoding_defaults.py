@@ -10,23 +10,24 @@ model that use a language model.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 from wenet_uio.cli import command_parser, run
 from wenet_uio.config import load_config
 from wenet_uio.config.command_line import add_trust_code
 
 
-def parse_options() -> argparse.Namespace:
-    """Parse the command line."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     add_trust_code(parser)
     parser.add_argument("config", help="train.yaml of the trained model")
-    return parser.parse_args()
+    return parser
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Read the config and ask the record of its family."""
-    options = parse_options()
+    options = parser().parse_args(arguments)
     config = load_config(options.config, of_model=True, trust_code=options.trust_code)
     print(*config.family.modes_of_recipes(config.model_conf))
     print(*config.family.options)

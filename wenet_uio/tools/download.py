@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -37,8 +38,8 @@ def from_mirror(url: str) -> str:
     return url
 
 
-def main() -> None:
-    """Download and, with --unpack, unpack; do nothing if the target exists."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument("url", type=from_mirror, help="address of the file")
     parser.add_argument("to", type=Path, help="file to write; with --unpack the folder")
@@ -60,7 +61,12 @@ def main() -> None:
         help="with --unpack: number of files in TO that must match the pattern; can be given "
         "several times",
     )
-    args = parser.parse_args()
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Download and, with --unpack, unpack; do nothing if the target exists."""
+    args = parser().parse_args(arguments)
 
     if args.to.exists():
         print(f"{args.to} is there already")

@@ -19,7 +19,9 @@ Copy the output into `dataset_conf` of train.yaml, and add `bucket_batch_size`. 
 can find the sizes.
 """
 
+import argparse
 import sys
+from collections.abc import Sequence
 
 import yaml
 
@@ -28,11 +30,16 @@ from wenet_uio.diagnose.bin_estimate import estimate_bins
 from wenet_uio.diagnose.bin_options import add_options, config_of, data_of
 
 
-def main(argv: list[str] | None = None) -> None:
-    """Estimate the bins and print them as yaml."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     add_options(parser)
-    args = parser.parse_args(argv)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Estimate the bins and print them as yaml."""
+    args = parser().parse_args(arguments)
     estimate = estimate_bins(
         data_of(args.data_list),
         args.data_type,

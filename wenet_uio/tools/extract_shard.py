@@ -10,19 +10,17 @@ and audio headers as JSON. The third form writes the members into the folder.
 Of a damaged shard, all samples that can be read are given. The exit status is then 1.
 """
 
+import argparse
 import sys
+from collections.abc import Sequence
 
 from wenet_uio.cli import add_json, command_parser, run
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.prepare.extraction import extract, read_samples
 
 
-def main() -> int:
-    """Print the samples that match, and extract them if --to is given.
-
-    Returns:
-        the exit status: 1 if a shard is damaged.
-    """
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument("shards", nargs="+", help="tars, plain or compressed")
     parser.add_argument(
@@ -36,7 +34,16 @@ def main() -> int:
     parser.add_argument(
         "--to", metavar="FOLDER", help="write the members of the samples into this folder"
     )
-    args = parser.parse_args()
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the samples that match, and extract them if --to is given.
+
+    Returns:
+        the exit status: 1 if a shard is damaged.
+    """
+    args = parser().parse_args(arguments)
     count = failed = 0
 
     for shard in args.shards:

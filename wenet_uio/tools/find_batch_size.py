@@ -14,6 +14,7 @@ gets that limit. --memory is the memory of one rank, without its data workers.
 """
 
 import argparse
+from collections.abc import Sequence
 
 import torch
 
@@ -28,8 +29,8 @@ from wenet_uio.train.bucket_sizes import batch_conf_yaml, largest_batches, witho
 from wenet_uio.train.run_config import read_config, with_dtype
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Parse the command line; `on_gpu` says where trials run."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument("data_list", help="data list, or a yaml file that mixes several")
     parser.add_argument(
@@ -70,17 +71,26 @@ def parse_arguments() -> argparse.Namespace:
         default=1,
         help="with more than 1, trials include DDP's gradient buckets",
     )
-    args = parser.parse_args()
+
+    return parser
+
+
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Parse and check the command line; `on_gpu` says where trials run."""
+    command_line = parser()
+    args = command_line.parse_args(arguments)
     args.on_gpu = args.device == "cuda" or (args.device == "auto" and torch.cuda.is_available())
     if args.memory is None and not args.on_gpu:
-        parser.error("--memory is needed on a CPU: the memory that one rank may take, such as 4GB")
+        command_line.error(
+            "--memory is needed on a CPU: the memory that one rank may take, such as 4GB"
+        )
 
     return args
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Find the batches and print batch_conf."""
-    args = parse_arguments()
+    args = parse_arguments(arguments)
     config, tokenizer = read_config(args.config, args.override_config)
     config = with_dtype(config, torch.device("cuda" if args.on_gpu else "cpu"))
     conf = config.dataset_conf

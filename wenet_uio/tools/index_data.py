@@ -10,7 +10,9 @@ parallel, and lists samples that cannot be used. Shards with a valid index are n
 repeated run indexes the other shards.
 """
 
+import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from wenet_uio.cli import add_json, command_parser, print_json, run
@@ -24,8 +26,8 @@ from wenet_uio.messages import note, warn_once
 from wenet_uio.prepare.index_lists import index_list
 
 
-def main() -> int:
-    """Index the lists and print bad samples; the status is 1 if there are any."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument(
         "data", help="data list, or a yaml file of sources: all lists in it are indexed"
@@ -37,7 +39,12 @@ def main() -> int:
     )
     add_json(parser, "one JSON object per list")
     add_executor_options(parser, "--nj")
-    args = parser.parse_args()
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Index the lists and print bad samples; the status is 1 if there are any."""
+    args = parser().parse_args(arguments)
     if Path(args.data).suffix in MIXTURE_SUFFIXES:
         lists = lists_of_sources(load_mixture(args.data).sources)
     elif args.data_type:

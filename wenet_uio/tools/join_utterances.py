@@ -11,6 +11,7 @@ longer than the draw stays alone. Train on both, in a mixture.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from wenet_uio.cli import command_parser, run
@@ -19,8 +20,8 @@ from wenet_uio.prepare.joining import Joining, join_utterances
 from wenet_uio.prepare.kaldi_tables import read_utterances
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Parse the command line."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument("source", type=Path, help="folder with wav.scp and text, and segments")
     parser.add_argument("out", type=Path, help="folder of the joined utterances")
@@ -52,12 +53,12 @@ def parse_arguments() -> argparse.Namespace:
     )
     add_executor_options(parser, "--nj")
 
-    return parser.parse_args()
+    return parser
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Join, and say how many."""
-    args = parse_arguments()
+    args = parser().parse_args(arguments)
     joining = Joining(args.longest, tuple(args.pauses), args.noise, args.separator, args.seed)
     wav_scp, text, segments = (args.source / name for name in ("wav.scp", "text", "segments"))
     lines = read_utterances(str(wav_scp), str(text), str(segments) if segments.exists() else None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from collections.abc import Sequence
 
 from wenet_uio.cli import command_parser, run
 from wenet_uio.prepare.texts import tell_odd_texts
@@ -18,8 +19,8 @@ from wenet_uio.text.table import read_table
 from wenet_uio.text.tokenizer import build_splitter
 
 
-def parse_options() -> argparse.Namespace:
-    """Parse and check the command line."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument(
         "--bpe-model", "-m", help="sentencepiece model: units are its pieces (default: characters)"
@@ -35,16 +36,23 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument("text", help="file with lines `key text`")
     parser.add_argument("units", help="file to write")
-    options = parser.parse_args()
+
+    return parser
+
+
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Parse and check the command line."""
+    command_line = parser()
+    options = command_line.parse_args(arguments)
     if options.bpe_model and options.split_with_space:
-        parser.error("--split_with_space is for characters, not for a sentencepiece model")
+        command_line.error("--split_with_space is for characters, not for a sentencepiece model")
 
     return options
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Count the tokens of the text and write the units file."""
-    options = parse_options()
+    options = parse_arguments(arguments)
     splitter = build_splitter(
         "bpe" if options.bpe_model else "char",
         bpe_path=options.bpe_model,

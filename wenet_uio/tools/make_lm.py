@@ -39,8 +39,8 @@ from wenet_uio.text.tokenizer import build_tokenizer
 log = logging.getLogger(__name__)
 
 
-def parse_options() -> argparse.Namespace:
-    """Parse and check the command line."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument("--config", required=True, help="train.yaml of the model")
     parser.add_argument(
@@ -58,9 +58,16 @@ def parse_options() -> argparse.Namespace:
     add_trust_code(parser)
     parser.add_argument("texts", nargs="+", metavar="text", help="file with lines `key text`")
     parser.add_argument("lm", help="ARPA file to write")
-    options = parser.parse_args()
+
+    return parser
+
+
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Parse and check the command line."""
+    command_line = parser()
+    options = command_line.parse_args(arguments)
     if not 2 <= options.order <= MOST_ORDER:
-        parser.error(
+        command_line.error(
             f"--order {options.order}: expected 2 to {MOST_ORDER}; the package kenlm reads no other "
             "models"
         )
@@ -68,9 +75,9 @@ def parse_options() -> argparse.Namespace:
     return options
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Estimate and write the model."""
-    options = parse_options()
+    options = parse_arguments(arguments)
     require_target(Path(options.lm))
     config = load_config(options.config, of_model=True, trust_code=options.trust_code)
     tokenizer = build_tokenizer(config)

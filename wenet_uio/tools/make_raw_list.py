@@ -6,6 +6,9 @@ LIST.json has the totals and the bad utterances. An utterance whose audio cannot
 trained on; stderr names it, and the exit status is 1.
 """
 
+import argparse
+from collections.abc import Sequence
+
 from wenet_uio.cli import command_parser, run
 from wenet_uio.dataset.corpus.indexing import THREADS
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
@@ -14,12 +17,8 @@ from wenet_uio.prepare.kaldi_tables import add_table_options, utterances_of
 from wenet_uio.prepare.list_making import make_raw_list, tell_outcome
 
 
-def main() -> int:
-    """Make the list and report bad utterances.
-
-    Returns:
-        the exit status: 1 if there are any and --allow_bad is not given.
-    """
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     add_table_options(parser)
     parser.add_argument("data_list", help="list to write; the index is written as data_list.idx")
@@ -34,7 +33,16 @@ def main() -> int:
         "--allow_bad", action="store_true", help="exit with 0 if some audio cannot be read"
     )
     add_executor_options(parser, "--num_threads", "--nj", default_workers="threads")
-    args = parser.parse_args()
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make the list and report bad utterances.
+
+    Returns:
+        the exit status: 1 if there are any and --allow_bad is not given.
+    """
+    args = parser().parse_args(arguments)
     if args.num_utts_per_shard < 1:
         raise ValueError(f"--num_utts_per_shard must be 1 or more, found {args.num_utts_per_shard}")
 

@@ -10,6 +10,7 @@ status is 1.
 """
 
 import argparse
+from collections.abc import Sequence
 
 from wenet_uio.cli import command_parser, run
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
@@ -21,8 +22,8 @@ from wenet_uio.prepare.shard_naming import ShardNaming
 from wenet_uio.prepare.sharding import PER_SECOND, ShardOptions, parse_group, parse_size
 
 
-def parse_options() -> argparse.Namespace:
-    """Parse and check the command line."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     add_table_options(parser)
     parser.add_argument("shards_dir", help="folder for the shards")
@@ -77,7 +78,13 @@ def parse_options() -> argparse.Namespace:
         "--allow_bad", action="store_true", help="exit with 0 if utterances could not be packed"
     )
     add_executor_options(parser, "--num_threads", "--nj")
-    args = parser.parse_args()
+
+    return parser
+
+
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Parse and check the command line."""
+    args = parser().parse_args(arguments)
     if args.num_utts_per_shard is not None and args.num_utts_per_shard < 1:
         raise ValueError(f"--num_utts_per_shard must be 1 or more, found {args.num_utts_per_shard}")
 
@@ -103,13 +110,13 @@ def _add_groups(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Make the shards and the list.
 
     Returns:
         the exit status: 1 if utterances are bad and --allow_bad is not given.
     """
-    args = parse_options()
+    args = parse_arguments(arguments)
     max_bytes = parse_size(args.max_bytes_per_shard) if args.max_bytes_per_shard else None
     per_shard = args.num_utts_per_shard or (None if max_bytes else UTTERANCES_PER_RUN)
     executor = executor_of(args)

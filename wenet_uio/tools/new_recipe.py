@@ -14,7 +14,9 @@ forms.
 
 from __future__ import annotations
 
+import argparse
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -25,8 +27,8 @@ from wenet_uio.prepare.new_recipe import is_installed, recipe_home, require_new,
 from wenet_uio.prepare.own_corpus import add_options, read_corpus, read_options
 
 
-def main() -> None:
-    """Read and check the corpus, then write the recipe."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument("name", help="folder of the recipe below examples/")
     parser.add_argument(
@@ -48,7 +50,12 @@ def main() -> None:
         default=Path("examples") if is_installed() else recipe_home() / "examples",
         help="folder of the recipes",
     )
-    args = parser.parse_args()
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read and check the corpus, then write the recipe."""
+    args = parser().parse_args(arguments)
     folder = args.examples / args.name / "s0"
     require_new(folder, args.name)
 

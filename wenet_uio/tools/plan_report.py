@@ -15,6 +15,7 @@ Exit status: 1 if an utterance is lost or planned twice, which would be a bug; 0
 
 import argparse
 import sys
+from collections.abc import Sequence
 
 from wenet_uio.cli import add_json, command_parser, print_json, run
 from wenet_uio.config import load_config
@@ -28,8 +29,8 @@ from wenet_uio.diagnose.plan_report import PlanReport, report_plan
 from wenet_uio.messages import note, warn_once
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return the options of the command line."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument(
         "--data_list", help="data list, or a yaml file of sources (default: `data` of the config)"
@@ -69,21 +70,21 @@ def print_report(report: PlanReport, corpus: Corpus, *, as_json: bool) -> None:
         print_json(report.as_dict())
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Plan the epoch, print the report and draw the plots.
 
     Returns:
         the exit status: 1 if an utterance is lost or planned twice.
     """
-    parser = make_parser()
-    args = parser.parse_args()
+    command_line = parser()
+    args = command_line.parse_args(arguments)
     if args.plot:
         check_plot_path(args.plot)
 
     config = load_config(args.config)
     data = args.data_list or config.data
     if data is None:
-        parser.error("--data_list is needed: the config has no `data`")
+        command_line.error("--data_list is needed: the config has no `data`")
 
     with looking_again():
         corpus, measure = open_for(config, data, args.data_type, training=not args.evaluation)

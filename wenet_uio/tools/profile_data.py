@@ -8,6 +8,9 @@ training does the same work: N workers are N times as fast if there are enough c
 is fast enough.
 """
 
+import argparse
+from collections.abc import Sequence
+
 import torch
 
 from wenet_uio.cli import add_json, command_parser, print_json, run
@@ -22,8 +25,8 @@ from wenet_uio.messages import note
 from wenet_uio.text.tokenizer import build_tokenizer
 
 
-def main() -> None:
-    """Profile the batches and print the times, the number of workers and the advice."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument("data_list", help="data list, or a yaml file of sources")
     parser.add_argument(
@@ -59,7 +62,12 @@ def main() -> None:
     )
     parser.add_argument("--seed", type=int, default=777, help="seed of training")
     add_json(parser, "the profile as one JSON object")
-    args = parser.parse_args()
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Profile the batches and print the times, the number of workers and the advice."""
+    args = parser().parse_args(arguments)
     if args.batches < 1:
         raise ValueError(f"--batches must be 1 or more, found {args.batches}")
 

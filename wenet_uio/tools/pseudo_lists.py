@@ -14,6 +14,7 @@ the counts, OUT.left_out.jsonl the other utterances. mixture: a yaml file of bot
 """
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,8 @@ LIMITS = {
 }
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Parse the command line."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument(
@@ -114,12 +115,12 @@ def parse_arguments() -> argparse.Namespace:
         add_loudness(command)
         command.add_argument("out", metavar="OUT", help="file or folder to write")
 
-    return parser.parse_args()
+    return parser
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Write the list, and print what is left out."""
-    args = parse_arguments()
+    args = parser().parse_args(arguments)
     if args.command == "teacher":
         print_teacher(args.model, Path(args.out), trust_code=args.trust_code)
     elif args.command == "unlabelled":

@@ -7,19 +7,27 @@ package (pip install -r requirements/s3.txt); endpoint and credentials come from
 (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, …).
 """
 
+import argparse
+from collections.abc import Sequence
+
 from wenet_uio.cli import command_parser, run
 from wenet_uio.executor import Executor
 from wenet_uio.prepare.upload import put_shards
 
 
-def main() -> None:
-    """Upload the shards and print how many were copied."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument("data_list", help="list of local shards")
     parser.add_argument("target", help="folder in the store, such as s3://bucket/folder")
     parser.add_argument("remote_list", help="list of URIs to write")
     parser.add_argument("--nj", type=int, default=4, help="shards copied at the same time")
-    args = parser.parse_args()
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Upload the shards and print how many were copied."""
+    args = parser().parse_args(arguments)
     shards, copied = put_shards(
         args.data_list, args.target, args.remote_list, Executor(args.nj, "threads")
     )

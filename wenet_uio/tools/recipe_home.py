@@ -6,13 +6,21 @@
 It is the clone, or a folder of the installed package.
 """
 
+import argparse
+from collections.abc import Sequence
+
 from wenet_uio.cli import command_parser, run
 from wenet_uio.prepare.new_recipe import recipe_home
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    return command_parser(__doc__)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print the folder."""
-    command_parser(__doc__).parse_args()
+    parser().parse_args(arguments)
     print(recipe_home())
 
 

@@ -10,7 +10,9 @@ when the run is complete. Run this tool during training, or after scoring, which
 rates. It warns of each error rate that is higher than before fine-tuning.
 """
 
+import argparse
 import sys
+from collections.abc import Sequence
 
 from wenet_uio.cli import command_parser, run
 from wenet_uio.run_files import board_folder
@@ -18,8 +20,8 @@ from wenet_uio.train.model_card import CardFacts, write_model_card
 from wenet_uio.train.run_report import worse_than_before, write_run_report
 
 
-def main() -> None:
-    """Write the report and the model card, and print their paths."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument("model_dir", help="folder of the run")
     parser.add_argument(
@@ -38,7 +40,12 @@ def main() -> None:
         help="the error rates are 0: word error rates, 1: character error rates (default: as in "
         "that card)",
     )
-    args = parser.parse_args()
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the report and the model card, and print their paths."""
+    args = parser().parse_args(arguments)
     given = args.tensorboard_dir
     board = None if given is None else board_folder(args.model_dir, given)
     print(write_run_report(args.model_dir, board), flush=True)

@@ -9,6 +9,7 @@ MODEL_PREFIX.model has the model, MODEL_PREFIX.vocab its pieces as text.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 from wenet_uio.cli import command_parser, run
 from wenet_uio.text.spm import MODEL_TYPES, SentencepieceOptions, train_sentencepiece
@@ -16,8 +17,8 @@ from wenet_uio.text.symbols import read_non_lang_syms
 from wenet_uio.text.table import numbered_lines
 
 
-def parse_options() -> argparse.Namespace:
-    """Parse the command line."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument(
         "--input", required=True, help="text files, separated by commas; one utterance per line"
@@ -55,12 +56,12 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, default=777, help="seed for drawing lines")
 
-    return parser.parse_args()
+    return parser
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Train the model on the texts."""
-    options = parse_options()
+    options = parser().parse_args(arguments)
     texts = (
         " ".join(line.split()[options.skip_ncols :])
         for path in options.input.split(",")

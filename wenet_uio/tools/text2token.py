@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import io
 import sys
+from collections.abc import Sequence
 from typing import cast
 
 from wenet_uio.cli import command_parser, run
@@ -18,8 +19,8 @@ from wenet_uio.text.table import numbered_lines
 from wenet_uio.text.tokenizer import build_splitter
 
 
-def parse_options() -> argparse.Namespace:
-    """Parse and check the command line."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument("--nchar", "-n", type=int, default=1, help="characters per token")
     parser.add_argument(
@@ -45,19 +46,26 @@ def parse_options() -> argparse.Namespace:
         help="char, phn (words between spaces), or cn_char_en_bpe (default: cn_char_en_bpe with a model, else char)",
     )
     parser.add_argument("text", nargs="?", default="/dev/stdin", help="default: standard input")
-    options = parser.parse_args()
+
+    return parser
+
+
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Parse and check the command line."""
+    command_line = parser()
+    options = command_line.parse_args(arguments)
     options.trans_type = options.trans_type or ("cn_char_en_bpe" if options.bpe_model else "char")
     if options.trans_type == "cn_char_en_bpe" and not options.bpe_model:
-        parser.error("-t cn_char_en_bpe needs a sentencepiece model: -m FILE")
+        command_line.error("-t cn_char_en_bpe needs a sentencepiece model: -m FILE")
     if options.nchar < 1:
-        parser.error(f"-n: expected 1 or more characters, found {options.nchar}")
+        command_line.error(f"-n: expected 1 or more characters, found {options.nchar}")
 
     return options
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print the tokens of each line."""
-    options = parse_options()
+    options = parse_arguments(arguments)
     splitter = build_splitter(
         "bpe" if options.trans_type == "cn_char_en_bpe" else "char",
         bpe_path=options.bpe_model,

@@ -167,7 +167,7 @@ def test_the_options_of_the_converter_are_those_of_nemo(nemo_examples):
         (nemo_examples / "tarred_convert.txt").read_text().replace("\\\n", " ").replace("\n", " ")
     )
     words = shlex.split(re.sub(r"<[^>]*>", "1", text))[2:]
-    options = convert_to_tarred.parse_options(words)
+    options = convert_to_tarred.parse_arguments(words)
     assert (options.num_shards, options.max_duration, options.shuffle, options.shuffle_seed) == (
         1,
         1.0,
