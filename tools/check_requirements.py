@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Check that this Python has the packages that requirements files name; print the missing ones.
 
 The packages are not imported, so that the check is fast and also runs on a Python that is too old

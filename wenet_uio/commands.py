@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 
@@ -13,7 +12,7 @@ class SubCommand:
     """A command of the package."""
 
     module: str
-    """Module below wenet_uio that has its `main`."""
+    """Module below wenet_uio that has its `parser` and `main`."""
     purpose: str
     prints_data: bool = False
     """Its standard output has texts of utterances, which are printed unchanged."""
@@ -81,29 +80,8 @@ FIRST_WORDS = {name.split()[0] for name in COMMANDS if " " in name}
 """First words of names of two words."""
 
 
-class _FoundError(Exception):
-    """Ends a command where it would read its command line."""
-
-
-def parser_of(main: Callable[[], object], name: str) -> argparse.ArgumentParser:
-    """Return the parser that `main` makes when the command `name` reads its command line."""
-    from unittest.mock import patch  # imports asyncio, which no other command needs at its start
-
-    def found(parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
-        raise _FoundError(parser)
-
-    # parse_args calls it
-    commands = patch.object(argparse.ArgumentParser, "parse_known_args", found)
-    with commands, patch("sys.argv", [name]):
-        try:
-            main()
-        except _FoundError as end:
-            return end.args[0]
-
-    raise ValueError(f"{name} reads no command line")
-
-
 def parser_of_command(name: str) -> argparse.ArgumentParser:
     """Return the parser of a sub-command; imports its module."""
-    main = import_module(f"wenet_uio.{COMMANDS[name].module}").main
-    return parser_of(main, f"wenet-uio {name}")
+    parser = import_module(f"wenet_uio.{COMMANDS[name].module}").parser()
+    parser.prog = f"wenet-uio {name}"
+    return parser

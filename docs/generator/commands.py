@@ -8,17 +8,17 @@ import argparse
 import inspect
 import os
 import re
-import runpy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from unittest.mock import patch
 
 from docs.generator.glossary import OPTIONS
 from docs.generator.markdown import code, escaped, paragraphs, table
 from wenet_uio.cli import value_name
-from wenet_uio.commands import COMMANDS, parser_of
+from wenet_uio.commands import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 OF_WENET = "Options of WeNet that are accepted"
@@ -87,18 +87,17 @@ def commands() -> list[Command]:
     ]
 
 
-def main_of(path: Path) -> Callable[[], object]:
-    """Return the function `main` of a command."""
-    if path.parent.name == "bin":
-        return import_module(f"wenet_uio.bin.{path.stem}").main
-    return runpy.run_path(str(path))["main"]
+def module_of(path: Path) -> ModuleType:
+    """Return the module that has `parser` and `main` of a Python command."""
+    return import_module(f"wenet_uio.{path.parent.name}.{path.stem.replace('-', '_')}")
 
 
 def _python_command(path: Path) -> Command:
     parent = path.parent.name
     name = f"python -m wenet_uio.bin.{path.stem}" if parent == "bin" else path.name
     with patch.object(os, "cpu_count", lambda: _Cores(1)):
-        parser = parser_of(main_of(path), name)
+        parser = module_of(path).parser()
+    parser.prog = name
     groups = _groups_of(parser)
     if OF_WENET in groups:
         groups[OF_WENET] = groups.pop(OF_WENET)  # as the last

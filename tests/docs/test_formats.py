@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -11,10 +10,10 @@ import pytest
 import torch
 import yaml
 
-from docs.generator.commands import main_of
-from tests.docs.test_how_to import COMMANDS, CONFIG
+from tests.docs.test_how_to import CONFIG
 from tests.support.data.packing import pack
 from tests.support.docs.blocks import DOCS, blocks_of
+from wenet_uio.bin import train
 from wenet_uio.config import parse_config
 from wenet_uio.dataset import Ledger, LoaderOptions, SampleRef, build_loader, open_corpus
 from wenet_uio.dataset.corpus.columns import MAGIC, read_columns
@@ -217,11 +216,8 @@ def test_the_files_of_a_run_are_on_the_page(lists, tmp_path, monkeypatch, read):
         "report": False,
     }
     Path("train.yaml").write_text(yaml.safe_dump(config))
-    command = ["train.py", "--config", "train.yaml", "--data_type", "raw", "--model_dir", "run"]
-    monkeypatch.setattr(
-        sys, "argv", [*command, "--train_data", lists["raw"], "--cv_data", lists["raw"]]
-    )
-    assert not main_of(COMMANDS["wenet_uio.bin.train"])()
+    options = ["--config", "train.yaml", "--data_type", "raw", "--model_dir", "run"]
+    assert not train.main([*options, "--train_data", lists["raw"], "--cv_data", lists["raw"]])
     page = (PAGES / "runs.md").read_text(encoding="utf-8")
     for path in Path("run").iterdir():
         name = re.sub(r"_\d+\.", "_S." if path.name.startswith("state") else "_N.", path.name)

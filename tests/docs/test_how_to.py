@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 
-from docs.generator.commands import ROOT, command_files, main_of
+from docs.generator.commands import ROOT, command_files, module_of
 from tests.support import preloaded
 from tests.support.docs.blocks import blocks_of, commands_in, pages
 from tests.support.hub.server import WRITER, running_hub
@@ -76,11 +76,10 @@ def folder(make_utterances, tmp_path, monkeypatch):
     sys.modules.pop("local", None)
 
 
-def run_command(words, monkeypatch):
+def run_command(words):
     """Run a command line of a page in this process; its exit status."""
     path = COMMANDS[words[2] if words[:2] == ["python", "-m"] else words[0]]
-    monkeypatch.setattr(sys, "argv", [path.name, *words[3 if words[0] == "python" else 1 :]])
-    return main_of(path)() or 0
+    return module_of(path).main(words[3 if words[0] == "python" else 1 :]) or 0
 
 
 @pytest.mark.parametrize(
@@ -88,7 +87,7 @@ def run_command(words, monkeypatch):
     [page for page in pages("how-to") if page.stem not in NOT_RUN],
     ids=lambda page: page.stem,
 )
-def test_the_blocks_of_a_page_run(page, folder, monkeypatch):
+def test_the_blocks_of_a_page_run(page, folder):
     if page.stem in NEEDED:
         pytest.importorskip(NEEDED[page.stem])
     names = {}
@@ -100,7 +99,7 @@ def test_the_blocks_of_a_page_run(page, folder, monkeypatch):
             Path(block.file).write_text(block.text, encoding="utf-8")
         if block.kind == "bash":
             for words in commands_in(block.text):
-                assert run_command(words, monkeypatch) == 0, words
+                assert run_command(words) == 0, words
         elif block.kind == "python" and not block.file:
             exec(compile(block.text, str(page), "exec"), names)
         elif block.kind == "yaml":
@@ -149,16 +148,16 @@ def test_the_blocks_of_the_page_about_models_of_a_hub_run(folder):
     assert outputs[0] == "org/name\n"
 
 
-def test_a_check_of_a_damaged_shard_ends_with_status_1(folder, monkeypatch):
+def test_a_check_of_a_damaged_shard_ends_with_status_1(folder):
     page = next(page for page in pages("how-to") if page.stem == "shards")
     pack, check, *_ = [block for block in blocks_of(page) if block.why_not_run is None]
     for words in commands_in(pack.text):
-        assert run_command(words, monkeypatch) == 0
+        assert run_command(words) == 0
     assert Path("data/train/data.list.json").is_file()
     shard = Path("data/train/shards/shards_000000000.tar")
     shard.write_bytes(shard.read_bytes()[: shard.stat().st_size // 2])
     # Training would lose something
-    assert run_command(commands_in(check.text)[0], monkeypatch) == 1
+    assert run_command(commands_in(check.text)[0]) == 1
     assert Path("check.html").is_file()
 
 

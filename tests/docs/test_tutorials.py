@@ -16,7 +16,7 @@ __all__ = ["folder"]
 TUTORIALS = [page for page in pages("tutorials") if page.stem != "index"]
 
 
-def run_blocks(page, monkeypatch, **more):
+def run_blocks(page, **more):
     """Run the blocks of a page in their order; `more` has words that a command gets in this
     test.
     """
@@ -30,22 +30,21 @@ def run_blocks(page, monkeypatch, **more):
             if words[0] == "python":
                 assert preloaded.run(words[1:]).returncode == 0, words
             elif words[0] not in (".", "cd"):  # the test stands in the folder of the recipe
-                assert (
-                    run_command([*words, *more.get(words[0].removesuffix(".py"), ())], monkeypatch)
-                    == 0
-                ), words
+                assert run_command([*words, *more.get(words[0].removesuffix(".py"), ())]) == 0, (
+                    words
+                )
 
 
 @pytest.mark.parametrize("name", ["own-corpus", "cluster"])
-def test_the_blocks_of_a_tutorial_run(name, folder, monkeypatch, capsys):
+def test_the_blocks_of_a_tutorial_run(name, folder, capsys):
     page = next(page for page in TUTORIALS if page.stem == name)
     shutil.copy("conf/train.yaml", "conf/train_conformer.yaml")
     make_list = [
         "make_raw_list.py",
         *(f"data/train/{file}" for file in ("wav.scp", "text", "data.list")),
     ]
-    assert run_command(make_list, monkeypatch) == 0  # as stage 3 of a recipe does
-    run_blocks(page, monkeypatch, new_recipe=("--examples", str(folder / "examples")))
+    assert run_command(make_list) == 0  # as stage 3 of a recipe does
+    run_blocks(page, new_recipe=("--examples", str(folder / "examples")))
     if name == "own-corpus":
         assert "24 train, 6 dev, 6 test utterances" in capsys.readouterr().out
         assert (folder / "examples/tones/s0/run.sh").is_file()

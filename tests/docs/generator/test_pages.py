@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from docs.generator import glossary
-from docs.generator.commands import command_files, main_of
+from docs.generator.commands import command_files, module_of
 from docs.generator.keys import meaning, sections
 from docs.generator.markdown import escaped, paragraphs, table
 from docs.generator.pages import COMMANDS, KEYS, pages
@@ -32,10 +32,9 @@ def page_of(made, path):
 
 
 @pytest.mark.parametrize("path", PYTHON, ids=lambda path: path.stem)
-def test_the_page_of_a_command_has_every_option_of_its_help(path, made, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", [path.name, "--help"])
+def test_the_page_of_a_command_has_every_option_of_its_help(path, made, capsys):
     with pytest.raises(SystemExit) as end:
-        main_of(path)()
+        module_of(path).main(["--help"])
     assert end.value.code == 0
     options = set(
         re.findall(r"(?<![\w-])--[a-z][\w.-]*\w", capsys.readouterr().out.split("\noptions:")[1])

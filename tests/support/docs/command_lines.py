@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from docs.generator.commands import ROOT, Command, command_files, commands, main_of
+from docs.generator.commands import ROOT, Command, command_files, commands, module_of
 from wenet_uio.bin import recognize, train
-from wenet_uio.commands import COMMANDS, FIRST_WORDS, parser_of, parser_of_command
+from wenet_uio.commands import COMMANDS, FIRST_WORDS, parser_of_command
 from wenet_uio.config import load_config
 from wenet_uio.messages import PACKAGE
 
@@ -149,7 +149,7 @@ def _tools() -> dict[str, Path]:
 
 @cache
 def _parser(path: Path) -> argparse.ArgumentParser:
-    return parser_of(main_of(path), path.name)
+    return module_of(path).parser()
 
 
 def _recipe(script: Path, page: Path) -> Path:
@@ -246,8 +246,9 @@ def _check_shell(path: Path, line: Line, page: Path) -> None:
     elif "--override" in known:
         _check_override(path, values, known.get("--config", ""), page)
     if "--decode_options" in values:
-        parser = parser_of(recognize.main, "recognize")
-        _parse(parser, Line(shlex.split(values["--decode_options"]), is_whole=False), page)
+        _parse(
+            recognize.parser(), Line(shlex.split(values["--decode_options"]), is_whole=False), page
+        )
 
 
 def overrides_of(text: str) -> Iterator[list[str]]:
