@@ -20,7 +20,7 @@ from tests.support.import_graph import (
 ROOT = Path(__file__).resolve().parents[1]
 FLOORS = """
 wenet_uio public_face printable uris allocator files extras options messages nearest unknown_options failures cli
-crashes commands completion
+crashes commands
 executor run_files pages
 config audio text scoring
 dataset.batch_memory dataset.deferral dataset.types dataset.randomness dataset.frames dataset.filters

@@ -10,28 +10,61 @@ The script needs no Python at a TAB. Print it again after an update of the packa
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
+
+import shtab
 
 from wenet_uio.cli import command_parser, run
 from wenet_uio.commands import COMMANDS, parser_of_command
-from wenet_uio.completion import SCRIPTS, completed
+
+SHELLS = ("bash", "zsh", "fish")
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = command_parser(__doc__)
-    parser.add_argument("shell", choices=SCRIPTS, help="the shell")
+    parser.add_argument("shell", choices=SHELLS, help="the shell")
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read the options of all commands and print the script."""
     args = parser().parse_args(arguments)
+    print(shtab.complete(parser_of_all_commands(), args.shell))
 
-    commands = {}
+
+def parser_of_all_commands() -> argparse.ArgumentParser:
+    """Return the parser of `wenet-uio` with those of its commands, as shtab completes them."""
+    parser = argparse.ArgumentParser(prog="wenet-uio")
+    parser.add_argument("--version", action="version", help="print the version")
+    commands = {"": parser.add_subparsers()}
+
     for name, command in COMMANDS.items():
-        commands |= completed(name, command.purpose, parser_of_command(name))
+        first, _, last = name.rpartition(" ")
+        if first not in commands:
+            purpose = ", ".join(
+                each.split()[1] for each in COMMANDS if each.startswith(f"{first} ")
+            )
+            commands[first] = commands[""].add_parser(first, help=purpose).add_subparsers()
 
-    print(SCRIPTS[args.shell](commands), end="")
+        commands[first].add_parser(
+            last, help=command.purpose, parents=[parser_of_command(name)], add_help=False
+        )
+
+    complete_values(parser)
+    return parser
+
+
+def complete_values(parser: argparse.ArgumentParser) -> None:
+    """Tell shtab which options take a file, and which words are named by the metavar alone."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                complete_values(below)
+        elif isinstance(action.metavar, str) and action.metavar.startswith("{"):
+            action.choices = action.metavar.strip("{}").split(",")
+        elif action.choices is None and action.nargs != 0 and action.type in (None, str, Path):
+            action.complete = shtab.FILE  # pyright: ignore[reportAttributeAccessIssue]
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from wenet_uio.prepare.new_recipe import copy_recipe, public_recipes
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = command_parser(__doc__)
-    parser.add_argument("name", choices=public_recipes(), help="the corpus")
+    parser.add_argument("name", choices=list(public_recipes()), help="the corpus")
     parser.add_argument(
         "--examples", type=Path, default=Path("examples"), help="folder of the recipes"
     )
