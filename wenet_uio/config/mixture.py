@@ -16,6 +16,8 @@ from wenet_uio.config.filters import FilterConf
 from wenet_uio.config.source import AnySource, SourceConf, SourceType
 
 PerBatch = bool | Literal["weighted", "round_robin", "zip"]
+DATA_OF_CONFIG = "data of the config"
+"""Stands for the path of a list where `data` or `cv_data` of train.yaml names the sources."""
 
 
 class GroupConf(SourceConf):
@@ -44,7 +46,7 @@ class GroupConf(SourceConf):
                 raise ValueError("filter_conf belongs to the group, not to the sources in it")
         return self
 
-    def members(self, included_by: str = "data of the config") -> list[SourceConf]:
+    def members(self, included_by: str = DATA_OF_CONFIG) -> list[SourceConf]:
         """Return the sources with the keys that they inherit. Reads the file if `input_cfg` is a
         path.
 

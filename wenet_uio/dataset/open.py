@@ -16,7 +16,7 @@ import numpy as np
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.config.filters import FilterConf
-from wenet_uio.config.mixture import GroupConf, MixtureConf, load_mixture
+from wenet_uio.config.mixture import DATA_OF_CONFIG, GroupConf, MixtureConf, load_mixture
 from wenet_uio.config.source import SourceConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
@@ -147,7 +147,7 @@ def open_corpus(
     if isinstance(data, str) and Path(data).suffix not in MIXTURE_SUFFIXES:
         return _counted(open_list(data, data_type), tokenizer, _counts_input(measure))
 
-    name = data if isinstance(data, str) else "data of the config"
+    name = data if isinstance(data, str) else DATA_OF_CONFIG
     conf = load_mixture(data) if isinstance(data, str) else data
     input_only = _entries_with_input_only(conf, measure)
     leaves = _leaves(conf.sources, {}, tokenizer, input_only, name)

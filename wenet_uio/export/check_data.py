@@ -16,6 +16,7 @@ import torch
 from wenet_uio.audio.decoders import INT16_SCALE
 from wenet_uio.audio.encoding import encode_audio
 from wenet_uio.config import Config
+from wenet_uio.config.mixture import DATA_OF_CONFIG, MixtureConf
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.formats.data_list import DataType
 from wenet_uio.dataset.options import LoaderOptions
@@ -35,7 +36,7 @@ LOUDNESS = 0.1
 class CheckData(NamedTuple):
     """A data list with audio to check an export with."""
 
-    data_list: str
+    data_list: str | MixtureConf
     data_type: DataType
 
     def examples(self, config: Config, tokenizer: Tokenizer) -> Iterator[tuple[str, torch.Tensor]]:
@@ -63,9 +64,11 @@ def validation_set_of(folder: Path, config: Config, tokenizer: Tokenizer) -> Che
     if record is None:
         return _no_data(f"{folder} does not name the validation set of a run")
 
+    name = record["list"]
+    in_config = config.cv_data if name == DATA_OF_CONFIG else None
     reasons = []
     for data_type in get_args(DataType):
-        data = CheckData(record["list"], data_type)
+        data = CheckData(in_config or name, data_type)
         try:
             is_readable = next(data.examples(config, tokenizer), None) is not None
         except (ValueError, OSError) as error:
@@ -73,9 +76,9 @@ def validation_set_of(folder: Path, config: Config, tokenizer: Tokenizer) -> Che
             continue
 
         if is_readable:
-            note(f"the export is checked with {data.data_list}, the validation set of the run")
+            note(f"the export is checked with {name}, the validation set of the run")
             return data
-        return _no_data(f"{data.data_list}: no utterance can be read")
+        return _no_data(f"{name}: no utterance can be read")
 
     return _no_data("; ".join(reasons))
 

@@ -67,7 +67,10 @@ def tokens_file(tokenizer: Tokenizer, blank: int) -> str:
             "tokens.txt of sherpa-onnx cannot hold the units of an aggregate tokenizer"
         )
 
-    symbols = sorted(tokenizer.symbols.items(), key=lambda item: item[1])
+    units = tokenizer.symbols
+    if blank in tokenizer.added.values():
+        units = units | tokenizer.added
+    symbols = sorted(units.items(), key=lambda item: item[1])
     name = next((symbol for symbol, unit in symbols if unit == blank), None)
     if name not in BLANKS:
         raise ValueError(

@@ -69,10 +69,11 @@ class Tokenizer:
         self.vocab_size = max(symbols.values()) + 1
         self._unknown = symbols.get(unknown, _NO_ID)
         self._symbol_of = {unit: symbol for symbol, unit in symbols.items()}
-        # What a model adds after the tokens of such a file has no text, yet a decoder can say it.
         has_units = BLANK in symbols or not isinstance(splitter, OwnUnits)
-        self._added = () if has_units else (BLANK, SOS_EOS)
-        self._symbol_of |= dict(enumerate(self._added, self.vocab_size))
+        names = () if has_units else (BLANK, SOS_EOS)
+        self.added = {name: unit for unit, name in enumerate(names, self.vocab_size)}
+        """Ids that a model adds after the tokens. They have no text, yet a decoder can say them."""
+        self._symbol_of |= {unit: name for name, unit in self.added.items()}
 
     @property
     def unknown(self) -> int | None:
@@ -156,7 +157,7 @@ class Tokenizer:
 
     def _join(self, tokens: Sequence[str]) -> str:
         """Return the text of tokens, without those that the model added."""
-        return self.splitter.join([token for token in tokens if token not in self._added])
+        return self.splitter.join([token for token in tokens if token not in self.added])
 
     def symbol(self, unit: int) -> str:
         """Return the token of a label id.
