@@ -6,7 +6,6 @@ import json
 import os
 import runpy
 import shutil
-import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -152,8 +151,9 @@ def test_relative_paths_are_relative_to_the_folder_of_the_caller(
             "cmvn",
         ),
     ):
-        monkeypatch.setattr(sys, "argv", [tool, "--executor", "ray", *options])
-        assert not runpy.run_path(str(ROOT / "tools" / tool))["main"]()
+        assert not runpy.run_path(str(ROOT / "tools" / tool))["main"](
+            ["--executor", "ray", *options]
+        )
     assert list(elsewhere.iterdir()) == []
     listed = (tmp_path / "shard.list").read_text().splitlines()
     assert listed == [f"shards/shards_00000000{number}.tar" for number in range(3)]

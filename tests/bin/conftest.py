@@ -1,6 +1,5 @@
 """A folder with an untrained recogniser and five utterances of noise."""
 
-import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -41,11 +40,10 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch):
+def call():
     """A function that runs a command of wenet_uio/bin in this process and returns its status."""
 
     def run(command: str, *arguments: object) -> int:
-        monkeypatch.setattr(sys, "argv", [command, *map(str, arguments)])
-        return import_module(f"wenet_uio.bin.{command}").main() or 0
+        return import_module(f"wenet_uio.bin.{command}").main([*map(str, arguments)]) or 0
 
     return run

@@ -1,7 +1,6 @@
 """Properties of all commands of wenet_uio.bin."""
 
 import ast
-import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -30,18 +29,16 @@ def test_a_command_imports_no_other_command(path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_command_explains_its_options(path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", [path.name, "--help"])
+def test_a_command_explains_its_options(path, capsys):
     with pytest.raises(SystemExit) as end:
-        import_module(f"wenet_uio.bin.{path.stem}").main()
+        import_module(f"wenet_uio.bin.{path.stem}").main(["--help"])
     assert end.value.code == 0
     assert "--" in capsys.readouterr().out
 
 
-def test_launch_explains_what_it_adds_to_torchrun(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["launch.py", "--help"])
+def test_launch_explains_what_it_adds_to_torchrun(capsys):
     with pytest.raises(SystemExit):
-        launch.main()
+        launch.main(["--help"])
     assert "-m wenet_uio.bin.train" in capsys.readouterr().out
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,29 +13,24 @@ from wenet_uio.cli import run
 from wenet_uio.models.weights import read_weights
 
 
-def convert(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
-    monkeypatch.setattr(sys, "argv", ["convert_checkpoint.py", *map(str, arguments)])
+def convert(*arguments: object) -> int:
     with pytest.raises(SystemExit) as caught:
-        run(main)
+        run(lambda: main([*map(str, arguments)]))
     return int(caught.value.code or 0)
 
 
 def test_the_folder_has_train_yaml_and_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     torch.save({"dims": SIZES, "model_state_dict": openai_weights()}, tmp_path / "tiny.pt")
-    assert (
-        convert(monkeypatch, "--input", tmp_path / "tiny.pt", "--output_dir", tmp_path / "out") == 0
-    )
+    assert convert("--input", tmp_path / "tiny.pt", "--output_dir", tmp_path / "out") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"{tmp_path / 'out'}: model whisper with ")
     assert lines[1].strip().startswith("CTC is not trained: decode with --mode attention")
     weights = read_weights(tmp_path / "out/final.pt")
     assert weights["encoder.encoders.0.feed_forward.w_1.weight"].shape == (32, 8)
     first = (tmp_path / "out/final.pt").read_bytes()
-    assert (
-        convert(monkeypatch, "--input", tmp_path / "tiny.pt", "--output_dir", tmp_path / "out") == 0
-    )
+    assert convert("--input", tmp_path / "tiny.pt", "--output_dir", tmp_path / "out") == 0
     assert (tmp_path / "out/final.pt").read_bytes() == first
 
 
@@ -68,17 +62,11 @@ def test_errors_are_one_line(
     options: tuple[str, ...],
     message: str,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture,
 ) -> None:
     if content is not None:
         torch.save(content, tmp_path / "tiny.pt")
-    assert (
-        convert(
-            monkeypatch, "--input", tmp_path / "tiny.pt", "--output_dir", tmp_path / "out", *options
-        )
-        == 1
-    )
+    assert convert("--input", tmp_path / "tiny.pt", "--output_dir", tmp_path / "out", *options) == 1
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert message in error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import tarfile
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -81,13 +80,12 @@ def test_both_files_are_written_and_checked(trained):
         assert from_torchscript((trained / name).read_bytes()).subsampling_rate() == 4
 
 
-def exported_as_wenet_does(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def exported_as_wenet_does(folder: Path) -> None:
     """Call export_jit.py with the options of stage 6 of WeNet's recipes."""
     files = {"config": "train.yaml", "checkpoint": "final.pt", "output_file": "final.zip"}
     files |= {"output_quant_file": "final_quant.zip"}
     words = [word for name, file in files.items() for word in (f"--{name}", str(folder / file))]
-    monkeypatch.setattr(sys, "argv", ["export_jit.py", *words])
-    export_jit.main()
+    export_jit.main(words)
 
 
 def test_without_check_data_a_validation_set_that_the_yaml_names_is_taken(
@@ -106,9 +104,7 @@ def test_without_check_data_a_validation_set_that_the_yaml_names_is_taken(
 
 
 @pytest.mark.parametrize("data_type", ["raw", "shard"])
-def test_without_check_data_the_validation_set_of_the_run_is_taken(
-    data_type, trained, monkeypatch, capsys
-):
+def test_without_check_data_the_validation_set_of_the_run_is_taken(data_type, trained, capsys):
     data_list = trained / "data.list"
     if data_type == "shard":
         with tarfile.open(trained / "0.tar", "w") as tar:
@@ -120,7 +116,7 @@ def test_without_check_data_the_validation_set_of_the_run_is_taken(
     start = {"cv_data": {"list": str(data_list), "utterances": 3, "hours": 0.1}}
     (trained / "environment.yaml").write_text(yaml.safe_dump([{}, start]))
 
-    exported_as_wenet_does(trained, monkeypatch)
+    exported_as_wenet_does(trained)
     told = capsys.readouterr()
     assert f"the export is checked with {data_list}, the validation set of the run" in told.err
     assert "final.zip: 3 of 3 utterances and 3 of 3 short beginnings as the che" in told.out
@@ -136,7 +132,7 @@ def test_without_check_data_the_validation_set_of_the_run_is_taken(
     ],
 )
 def test_without_check_data_and_without_the_validation_set_noise_is_taken(
-    lost, reason, trained, monkeypatch, capsys
+    lost, reason, trained, capsys
 ):
     if lost is not None:
         named = trained / ("data.list" if lost == "the audio" else "gone.list")
@@ -145,7 +141,7 @@ def test_without_check_data_and_without_the_validation_set_noise_is_taken(
     for path in trained.glob("*.wav"):
         path.unlink()
 
-    exported_as_wenet_does(trained, monkeypatch)
+    exported_as_wenet_does(trained)
     told = capsys.readouterr()
     assert "the export is checked with noise, not with speech: give --check_data LIST (" in told.err
     assert reason in told.err
@@ -184,12 +180,8 @@ def test_a_model_that_can_stream_is_checked_in_chunks_too(trained, monkeypatch, 
         ("check_data", "data.list"),
         ("output_file", "a.zip"),
     ]
-    command = [
-        "export_jit.py",
-        *(text for name, file in given for text in (f"--{name}", str(trained / file))),
-    ]
-    monkeypatch.setattr(sys, "argv", command)
-    export_jit.main()
+    words = [text for name, file in given for text in (f"--{name}", str(trained / file))]
+    export_jit.main(words)
     offline, chunks, size = capsys.readouterr().out.splitlines()
     same = "3 of 3 utterances and 3 of 3 short beginnings as the checkpoint decodes them"
     assert offline.startswith(f"{trained}/a.zip: {same}")
@@ -200,7 +192,7 @@ def test_a_model_that_can_stream_is_checked_in_chunks_too(trained, monkeypatch, 
         export_jit, "from_torchscript", lambda content: Forgetful(from_torchscript(content))
     )
     with pytest.raises(ValueError, match="a.zip, in chunks of 16: not written"):
-        export_jit.main()
+        export_jit.main(words)
     assert not (trained / "a.zip").exists()
 
 

@@ -4,7 +4,6 @@ run.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -37,19 +36,16 @@ def exp(folder: Path) -> Path:
     return exp
 
 
-def call(monkeypatch: pytest.MonkeyPatch, tool: ModuleType, *options: str) -> int | None:
-    monkeypatch.setattr(sys, "argv", [tool.__name__, *options])
-    return tool.main()
+def call(tool: ModuleType, *options: str) -> int | None:
+    return tool.main(options)
 
 
 def test_merged_weights_are_recognized_transcribed_aligned_and_exported_as_the_weights_of_the_run(
     exp: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     call(
-        monkeypatch,
         average_model,
         "--dst_model",
         "exp/avg.pt",
@@ -65,15 +61,11 @@ def test_merged_weights_are_recognized_transcribed_aligned_and_exported_as_the_w
         model = ("--config", "exp/train.yaml", "--checkpoint", str(exp / name))
         on_list = (*model, "--data_type", "raw", "--device", "cpu")
         mode = ("--modes", "attention_rescoring")
-        call(
-            monkeypatch, recognize, *on_list, "--test_data", "raw.list", "--result_dir", name, *mode
-        )
-        call(
-            monkeypatch, align, *model, "--data_list", "raw.list", "--result_dir", f"{name}.aligned"
-        )
+        call(recognize, *on_list, "--test_data", "raw.list", "--result_dir", name, *mode)
+        call(align, *model, "--data_list", "raw.list", "--result_dir", f"{name}.aligned")
         capsys.readouterr()
         call(
-            monkeypatch, transcribe, "--model", "exp", "--checkpoint", str(exp / name), "--device", "cpu",
+            transcribe, "--model", "exp", "--checkpoint", str(exp / name), "--device", "cpu",
             "--detector", "energy", "u1.wav",
         )  # fmt: skip
         texts = Path(name, "attention_rescoring", "text").read_text()
@@ -85,7 +77,6 @@ def test_merged_weights_are_recognized_transcribed_aligned_and_exported_as_the_w
     assert said["avg.pt"] == said["epoch_0.pt"]
     assert any(line.partition(" ")[2] for line in said["avg.pt"][0].splitlines())
     call(
-        monkeypatch,
         export_jit,
         *model,
         "--output_file",
@@ -106,10 +97,10 @@ def test_merged_weights_are_recognized_transcribed_aligned_and_exported_as_the_w
 
 
 def test_low_rank_weights_alone_and_the_weights_below_them_recognise_as_both_in_one_file(
-    exp: Path, monkeypatch: pytest.MonkeyPatch
+    exp: Path,
 ) -> None:
     base = ("--dst_model", "exp/lora.pt", "--src_path", "exp", "--num", "1", "--only_lora")
-    call(monkeypatch, average_model, *base)
+    call(average_model, *base)
     both = torch.load(exp / "epoch_0.pt", weights_only=True)
     low = torch.load(exp / "lora.pt", weights_only=True)
     assert low.keys() == {name for name in both if is_lora(name)}
@@ -122,7 +113,7 @@ def test_low_rank_weights_alone_and_the_weights_below_them_recognise_as_both_in_
         ["exp/base.pt"],
     ):
         call(
-            monkeypatch, recognize, "--config", "exp/train.yaml", "--checkpoint", *weights,
+            recognize, "--config", "exp/train.yaml", "--checkpoint", *weights,
             "--data_type", "raw", "--test_data", "raw.list", "--device", "cpu",
             "--result_dir", "out", "--modes", "attention_rescoring",
         )  # fmt: skip
@@ -131,12 +122,10 @@ def test_low_rank_weights_alone_and_the_weights_below_them_recognise_as_both_in_
     assert texts[0] == texts[1] != texts[2]
 
 
-def test_a_file_with_other_weights_is_no_file_of_low_rank_weights(
-    exp: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_with_other_weights_is_no_file_of_low_rank_weights(exp: Path) -> None:
     with pytest.raises(ValueError, match=r"epoch_0.pt: expected low-rank weights .* alone, found"):
         call(
-            monkeypatch, recognize, "--config", "exp/train.yaml", "--checkpoint", "exp/epoch_0.pt",
+            recognize, "--config", "exp/train.yaml", "--checkpoint", "exp/epoch_0.pt",
             "--lora_ckpt_path", "exp/epoch_0.pt", "--data_type", "raw", "--test_data", "raw.list",
             "--device", "cpu", "--result_dir", "out", "--modes", "attention_rescoring",
         )  # fmt: skip

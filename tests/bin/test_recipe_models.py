@@ -4,7 +4,6 @@ recipe calls.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,10 +40,9 @@ WITHOUT_PICTURES = ["observe_interval=0", "report=false"]
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def call() -> Callable[..., None]:
     def run(tool, *arguments: str) -> None:
-        monkeypatch.setattr(sys, "argv", [tool.__name__, *arguments, "--device", "cpu"])
-        tool.main()
+        tool.main([*arguments, "--device", "cpu"])
 
     return run
 

@@ -20,7 +20,7 @@ from wenet_uio.search import MODES
 ROOT = Path(__file__).parents[2]
 
 
-def call(monkeypatch, *options, modes=MODES, data="raw"):
+def call(*options, modes=MODES, data="raw"):
     arguments = [
         "--config",
         "train.yaml",
@@ -41,31 +41,30 @@ def call(monkeypatch, *options, modes=MODES, data="raw"):
         "--beam_size",
         "3",
     ]
-    monkeypatch.setattr(sys, "argv", ["recognize.py", *arguments, *map(str, options)])
-    recognize.main()
+    recognize.main([*arguments, *map(str, options)])
     return {mode: Path("out", mode, "text").read_text(encoding="utf-8") for mode in modes}
 
 
-def test_every_mode_gets_a_text_in_the_order_of_the_list(folder, monkeypatch):
-    texts = call(monkeypatch)
+def test_every_mode_gets_a_text_in_the_order_of_the_list(folder):
+    texts = call()
     for text in texts.values():
         assert [line.split()[0] for line in text.splitlines()] == KEYS
     assert (folder / "out" / "skipped").read_text() == ""
 
 
-def test_16_bits_are_named_and_used_in_every_mode(folder, monkeypatch, capsys):
-    call(monkeypatch)
+def test_16_bits_are_named_and_used_in_every_mode(folder, capsys):
+    call()
     assert "dtype" not in capsys.readouterr().err  # the model was trained in fp32
-    texts = call(monkeypatch, "--dtype", "bf16")
+    texts = call("--dtype", "bf16")
     assert "dtype bf16 on this cpu\n" in capsys.readouterr().err
     for text in texts.values():
         assert [line.split()[0] for line in text.splitlines()] == KEYS
 
 
-def test_raw_and_shard_lists_give_the_same_text(folder, monkeypatch):
-    expected = call(monkeypatch)
+def test_raw_and_shard_lists_give_the_same_text(folder):
+    expected = call()
     assert all(len(line.split()) == 2 for line in expected["ctc_prefix_beam_search"].splitlines())
-    assert call(monkeypatch, data="shard") == expected
+    assert call(data="shard") == expected
 
 
 @pytest.mark.parametrize(
@@ -80,7 +79,7 @@ def test_raw_and_shard_lists_give_the_same_text(folder, monkeypatch):
         ),
     ],
 )
-def test_every_batch_size_gives_the_same_hypotheses(folder, monkeypatch, encoder, conf):
+def test_every_batch_size_gives_the_same_hypotheses(folder, encoder, conf):
     conf = {
         key: value
         for key, value in {**CONFIG["encoder_conf"], **conf}.items()
@@ -95,7 +94,7 @@ def test_every_batch_size_gives_the_same_hypotheses(folder, monkeypatch, encoder
     torch.save(model.state_dict(), "model.pt")
     found = []
     for batch_size in (1, 2, 16):
-        call(monkeypatch, "--batch_size", batch_size, "--nbest", 2)
+        call("--batch_size", batch_size, "--nbest", 2)
         found.append([nbests(mode) for mode in MODES])
     assert any(hypothesis["text"] for line in found[0][0] for hypothesis in line["hypotheses"])
     for others in found[1:]:
@@ -121,22 +120,22 @@ def _spawned_quickly():
 
 
 @pytest.mark.usefixtures("_spawned_quickly")
-def test_several_processes_give_the_results_of_one(folder, monkeypatch, capsys):
+def test_several_processes_give_the_results_of_one(folder, capsys):
     (folder / "u1.wav").write_bytes(b"RIFF")
     options = ["--batch_size", 2, "--token_times", "--nbest", 2]
-    alone = call(monkeypatch, *options)
+    alone = call(*options)
     files = {
         path: path.read_bytes() for path in sorted((folder / "out").rglob("*")) if path.is_file()
     }
     assert len(files) == 2 * len(MODES) + 1
-    assert call(monkeypatch, *options, "--nproc", 2, "--result_dir", "out") == alone
+    assert call(*options, "--nproc", 2, "--result_dir", "out") == alone
     assert {path: path.read_bytes() for path in files} == files
     assert capsys.readouterr().out.count("4 utterances, ") == 2
 
 
-def test_nbest_lists_have_scores_times_and_confidences(folder, monkeypatch):
+def test_nbest_lists_have_scores_times_and_confidences(folder):
     mode = "ctc_prefix_beam_search"
-    texts = call(monkeypatch, "--nbest", 3, modes=[mode])
+    texts = call("--nbest", 3, modes=[mode])
     lines = [
         json.loads(line)
         for line in (folder / "out" / mode / "nbest.jsonl").read_text().splitlines()
@@ -149,7 +148,7 @@ def test_nbest_lists_have_scores_times_and_confidences(folder, monkeypatch):
         assert f"{line['key']} {line['hypotheses'][0]['text']}" == text
         assert "tokens" not in line["hypotheses"][0]
 
-    call(monkeypatch, "--token_times", modes=[mode])
+    call("--token_times", modes=[mode])
     for line in (folder / "out" / mode / "nbest.jsonl").read_text().splitlines():
         (best,) = json.loads(line)["hypotheses"]
         times = [token["time"] for token in best["tokens"]]
@@ -160,35 +159,29 @@ def test_nbest_lists_have_scores_times_and_confidences(folder, monkeypatch):
         assert 0 < best["confidence"] <= 1
 
 
-def test_hot_words_and_a_language_model_change_the_texts(folder, monkeypatch, caplog):
+def test_hot_words_and_a_language_model_change_the_texts(folder, caplog):
     mode = "ctc_prefix_beam_search"
-    plain = call(monkeypatch, modes=[mode])[mode]
+    plain = call(modes=[mode])[mode]
     (folder / "names").write_text("hh\nzzz\n")
-    hot = call(
-        monkeypatch, "--context_list_path", "names", "--context_graph_score", 5, modes=[mode]
-    )[mode]
+    hot = call("--context_list_path", "names", "--context_graph_score", 5, modes=[mode])[mode]
     assert hot.count("hh") > plain.count("hh")
     assert "--context_list_path: skipped 1 phrases that the units cannot spell: zzz" in caplog.text
 
     pytest.importorskip("kenlm")
     write_arpa(folder / "lm.arpa", "abcdefgh")
-    assert (
-        call(monkeypatch, "--lm_path", "lm.arpa", "--length_bonus", -9, modes=[mode])[mode] < plain
-    )
+    assert call("--lm_path", "lm.arpa", "--length_bonus", -9, modes=[mode])[mode] < plain
 
 
 @pytest.mark.usefixtures("_spawned_quickly")
-def test_several_processes_report_an_error_in_one_line(folder, monkeypatch):
+def test_several_processes_report_an_error_in_one_line(folder):
     (folder / "model.pt").write_bytes(b"no weights")
     with pytest.raises(ValueError, match=r"model\.pt: not the weights of a model"):
-        call(monkeypatch, "--nproc", 2)
+        call("--nproc", 2)
 
 
-def test_utterances_that_cannot_be_read_are_listed_and_the_others_decoded(
-    folder, monkeypatch, capsys
-):
+def test_utterances_that_cannot_be_read_are_listed_and_the_others_decoded(folder, capsys):
     (folder / "u4.wav").write_bytes(b"RIFF")
-    texts = call(monkeypatch, modes=["ctc_greedy_search"])
+    texts = call(modes=["ctc_greedy_search"])
     assert [line.split()[0] for line in texts["ctc_greedy_search"].splitlines()] == [
         "u5",
         "u1",
@@ -201,11 +194,11 @@ def test_utterances_that_cannot_be_read_are_listed_and_the_others_decoded(
     assert "1 could not be read (out/skipped):\n  u4 unreadable" in output.err
 
 
-def test_it_is_an_error_if_no_utterance_can_be_read(folder, monkeypatch):
+def test_it_is_an_error_if_no_utterance_can_be_read(folder):
     for key in KEYS:
         (folder / f"{key}.wav").write_bytes(b"RIFF")
     with pytest.raises(ValueError, match=r"raw\.list: not one utterance could be read"):
-        call(monkeypatch, modes=["ctc_greedy_search"])
+        call(modes=["ctc_greedy_search"])
 
 
 def test_an_unknown_mode_is_one_line_and_writes_nothing(tmp_path):
@@ -241,20 +234,20 @@ def test_an_unknown_mode_is_one_line_and_writes_nothing(tmp_path):
         (["--lm_unit", "word"], "lm_unit word is of a language model, and none is given"),
     ],
 )
-def test_options_that_do_not_fit_the_model_are_named(folder, monkeypatch, options, message):
+def test_options_that_do_not_fit_the_model_are_named(folder, options, message):
     with pytest.raises(ValueError, match=message):
-        call(monkeypatch, *options)
+        call(*options)
     assert not (folder / "out").exists()
 
 
-def test_hot_words_without_a_mode_that_uses_them_are_an_error(folder, monkeypatch):
+def test_hot_words_without_a_mode_that_uses_them_are_an_error(folder):
     (folder / "names").write_text("hh\n")
     with pytest.raises(
         ValueError,
         match="--context_list_path is not used by attention; add one of these modes: "
         "attention_rescoring, ctc_prefix_beam_search, rnnt_beam_search",
     ):
-        call(monkeypatch, "--context_list_path", "names", modes=["attention"])
+        call("--context_list_path", "names", modes=["attention"])
 
 
 def test_config_tokenizer_and_loader_are_built_once(folder, monkeypatch):
@@ -267,5 +260,5 @@ def test_config_tokenizer_and_loader_are_built_once(folder, monkeypatch):
             return build(*args, **options)
 
         monkeypatch.setattr(recognize, name, counted)
-    call(monkeypatch, modes=["ctc_greedy_search"])
+    call(modes=["ctc_greedy_search"])
     assert calls == ["load_model_config", "build_tokenizer", "build_loader"]

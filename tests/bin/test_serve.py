@@ -6,7 +6,6 @@ import re
 import signal
 import ssl
 import subprocess
-import sys
 from pathlib import Path
 
 import aiohttp
@@ -31,9 +30,9 @@ def model(tmp_path_factory):
 
 
 @pytest.fixture
-def arguments(monkeypatch, model):
-    """Set the command line: `arguments("--port", "1")`."""
-    return lambda *given: monkeypatch.setattr(sys, "argv", ["serve", "--model", str(model), *given])
+def started(model):
+    """Start the server with options: `started("--port", "1")`."""
+    return lambda *options: serve.main(["--model", str(model), *options])
 
 
 @pytest.mark.parametrize(
@@ -57,30 +56,25 @@ def arguments(monkeypatch, model):
         ),
     ],
 )
-def test_a_wrong_option_is_named_before_anything_is_served(arguments, given, message):
-    arguments("--port", "0", *given)
+def test_a_wrong_option_is_named_before_anything_is_served(started, given, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        serve.main()
+        started("--port", "0", *given)
 
 
-def test_a_missing_token_file_and_a_port_in_use_are_named(arguments, unused_tcp_socket):
-    arguments("--token_file", "none.txt")
+def test_a_missing_token_file_and_a_port_in_use_are_named(started, unused_tcp_socket):
     with pytest.raises(OSError, match="none.txt"):
-        serve.main()
+        started("--token_file", "none.txt")
     port = unused_tcp_socket.getsockname()[1]
-    arguments("--port", str(port))
     with pytest.raises(OSError, match=str(port)):
-        serve.main()
+        started("--port", str(port))
     for given, message in (
         (["--port", "99999"], "--port 99999: "),
         (["--host", "192.0.2.1"], "--host 192.0.2.1 "),
     ):
-        arguments(*given)
         with pytest.raises(OSError, match=message):
-            serve.main()
-    arguments("--certificate", "none.pem", "--key", "none.pem")
+            started(*given)
     with pytest.raises(OSError, match="none.pem"):
-        serve.main()
+        started("--certificate", "none.pem", "--key", "none.pem")
 
 
 def test_a_client_that_speaks_no_http_is_not_logged_and_other_failures_are(caplog):

@@ -124,20 +124,20 @@ def test_errors_in_a_toy_family_are_those_of_every_family(name):
 
 
 @pytest.mark.parametrize("trust", [False, True])
-def test_the_family_of_another_package_is_imported_only_with_trust(toy, monkeypatch, trust):
+def test_the_family_of_another_package_is_imported_only_with_trust(toy, trust):
     Path("train.yaml").write_text(yaml.safe_dump({**CONFIG, "model": "toy_family:TOY"}))
     torch.save(build_model(load_config("train.yaml")).state_dict(), "model.pt")
     Path("ran").unlink()
     for name in ("toy_family", "toy_family.model"):
         sys.modules.pop(name)
     options = ["--trust_code"] * trust
-    monkeypatch.setattr(sys, "argv", ["recognize", *DECODING, *FILES, *options])
+    words = [*DECODING, *FILES, *options]
     if not trust:
         with pytest.raises(ConfigError, match=r"would run: toy_family:TOY; .*--trust_code"):
-            import_module("wenet_uio.bin.recognize").main()
+            import_module("wenet_uio.bin.recognize").main(words)
         assert "toy_family" not in sys.modules
         return
-    import_module("wenet_uio.bin.recognize").main()
+    import_module("wenet_uio.bin.recognize").main(words)
     assert Path("out/toy.first/text").read_text() == "".join(f"{key} b\n" for key in KEYS)
 
 

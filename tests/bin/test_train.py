@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -233,9 +232,8 @@ def test_errors_are_reported_once_before_anything_is_written(
     (corpus / "ds.json").write_text('{"zero_optimization": {"stage": 3}}')
     torch.save({"encoder.after_norm.weight": torch.ones(16)}, corpus / "encoder.pt")
     monkeypatch.chdir(corpus)
-    monkeypatch.setattr(sys, "argv", command("exp", *options))
     with pytest.raises(SystemExit, match="^1$"):
-        run(main)
+        run(lambda: main(command("exp", *options)[1:]))
     said = capfd.readouterr().err
     assert said.count("error: ") == 1
     assert message in said

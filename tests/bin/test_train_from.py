@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 import shutil
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -284,8 +283,7 @@ def test_a_training_that_makes_the_model_worse_warns_and_the_average_is_the_mode
     assert "epoch 0: worse than before fine-tuning: cv loss" in stderr
     average = ["--dst_model", "tuned/avg.pt", "--src_path", "tuned", "--val_best"]
     monkeypatch.chdir(home)
-    monkeypatch.setattr(sys, "argv", ["average_model", *average])
-    average_model.main()
+    average_model.main(average)
     assert capsys.readouterr().out.startswith("before fine-tuning  loss ")
     means, first = weights(home / "tuned/avg.pt"), weights(home / "tuned/init.pt")
     assert all(torch.equal(means[name], first[name]) for name in first)

@@ -41,13 +41,12 @@ def audio(folder, monkeypatch):
     return elsewhere
 
 
-def call(monkeypatch, capsys, *options):
-    monkeypatch.setattr(
-        sys,
-        "argv",
-        ["transcribe.py", "--model", "../exp", "--device", "cpu", *ENERGY, *map(str, options)],
-    )
-    status = transcribe.main()
+def transcribed(*options):
+    return transcribe.main(["--model", "../exp", "--device", "cpu", *ENERGY, *map(str, options)])
+
+
+def call(capsys, *options):
+    status = transcribed(*options)
     captured = capsys.readouterr()
     assert status == ("error: " in captured.err)
     return captured
@@ -56,16 +55,16 @@ def call(monkeypatch, capsys, *options):
 @pytest.mark.parametrize(
     "mode", [mode for mode in MODES if mode != "attention"]
 )  # untrained, it ends at once
-def test_a_passage_is_printed_for_each_burst_in_every_mode(audio, monkeypatch, capsys, mode):
-    lines = call(monkeypatch, capsys, "five.wav", "--mode", mode).out.splitlines()
+def test_a_passage_is_printed_for_each_burst_in_every_mode(audio, capsys, mode):
+    lines = call(capsys, "five.wav", "--mode", mode).out.splitlines()
     assert len(lines) == 5
     assert all(lines)
 
 
-def test_formats_agree_and_batches_of_any_size_give_the_same(audio, monkeypatch, capsys):
-    text = call(monkeypatch, capsys, "five.wav").out
-    assert call(monkeypatch, capsys, "five.flac", "--batch_size", 1).out == text
-    found = json.loads(call(monkeypatch, capsys, "five.wav", "--format", "json").out)
+def test_formats_agree_and_batches_of_any_size_give_the_same(audio, capsys):
+    text = call(capsys, "five.wav").out
+    assert call(capsys, "five.flac", "--batch_size", 1).out == text
+    found = json.loads(call(capsys, "five.wav", "--format", "json").out)
     assert found["audio"] == "five.wav"
     assert [passage["text"] for passage in found["passages"]] == text.splitlines()
     for start, passage in zip((1, 3, 5, 7, 9), found["passages"], strict=True):
@@ -75,7 +74,7 @@ def test_formats_agree_and_batches_of_any_size_give_the_same(audio, monkeypatch,
         for word in passage["words"]:
             assert passage["start"] <= word["start"] < word["end"] <= passage["end"]
             assert 0 < word["confidence"] <= 1
-    srt = call(monkeypatch, capsys, "five.wav", "--format", "srt").out
+    srt = call(capsys, "five.wav", "--format", "srt").out
     assert re.findall(r"^\d\d:\d\d:(\d\d),\d{3} --> ", srt, re.MULTILINE) == [
         "00",
         "02",
@@ -95,11 +94,9 @@ def test_without_pauses_windows_are_joined_and_only_the_windows_are_read(
         return read(reader, start, end, channel)
 
     monkeypatch.setattr(AudioReader, "read", counted)
-    (text,) = call(
-        monkeypatch, capsys, "five.wav", "--pause", 0, "--window", 5, "--overlap", 2
-    ).out.splitlines()
+    (text,) = call(capsys, "five.wav", "--pause", 0, "--window", 5, "--overlap", 2).out.splitlines()
     assert asked == [(0.0, 4.5), (2.5, 7.0), (5.0, 9.5), (7.5, 12.0)]
-    (whole,) = call(monkeypatch, capsys, "five.wav", "--pause", 0, "--window", 30).out.splitlines()
+    (whole,) = call(capsys, "five.wav", "--pause", 0, "--window", 30).out.splitlines()
     assert abs(len(text) - len(whole)) <= len(whole) // 2
 
 
@@ -113,18 +110,16 @@ def test_batches_have_few_different_lengths_and_the_texts_of_exact_ones(audio, m
     decode = transcription.decode
     monkeypatch.setattr(transcription, "decode", counted)
     options = ("five.wav", "--pause", 0, "--window", 2.3, "--batch_size", 1, "--format", "json")
-    found = call(monkeypatch, capsys, *options).out
+    found = call(capsys, *options).out
     assert {length % transcription.ROUNDED for length in lengths} == {0}
     monkeypatch.setattr(transcription, "ROUNDED", 1)
-    assert call(monkeypatch, capsys, *options).out == found
+    assert call(capsys, *options).out == found
     assert lengths[-1] % 64
 
 
-def test_lines_of_several_files_have_names_and_a_bad_file_does_not_stop_the_others(
-    audio, monkeypatch, capsys
-):
+def test_lines_of_several_files_have_names_and_a_bad_file_does_not_stop_the_others(audio, capsys):
     Path("bad.wav").write_bytes(b"RIFF")
-    captured = call(monkeypatch, capsys, "five.wav", "bad.wav", "none.wav", "five.mp3")
+    captured = call(capsys, "five.wav", "bad.wav", "none.wav", "five.mp3")
     names = [line.split("\t")[0] for line in captured.out.splitlines()]
     assert names == ["five.wav"] * 5 + ["five.mp3"] * 5
     errors = captured.err.splitlines()
@@ -134,35 +129,33 @@ def test_lines_of_several_files_have_names_and_a_bad_file_does_not_stop_the_othe
 
 
 def test_standard_input_a_channel_and_vtt(audio, monkeypatch, capsys, caplog):
-    text = call(monkeypatch, capsys, "five.wav").out
+    text = call(capsys, "five.wav").out
     with open("five.wav", "rb") as file:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(file))
-        assert call(monkeypatch, capsys, "-").out == text
+        assert call(capsys, "-").out == text
     samples, rate = soundfile.read("five.wav")
     soundfile.write("stereo.wav", np.stack((np.zeros_like(samples), samples), axis=1), rate)
     for chosen in ([], ["--channel", 1]):
-        assert call(monkeypatch, capsys, "stereo.wav", *chosen).out == text
+        assert call(capsys, "stereo.wav", *chosen).out == text
     assert "silent" not in caplog.text
-    found = call(monkeypatch, capsys, "stereo.wav", "five.wav", "--channel", 0).out
+    found = call(capsys, "stereo.wav", "five.wav", "--channel", 0).out
     assert found == "".join(f"five.wav\t{line}\n" for line in text.splitlines())
     assert (
         "warning: stereo.wav: channel 0 is silent (below -60 dBFS); channels with sound: 1"
         in caplog.text
     )
-    vtt = call(monkeypatch, capsys, "five.wav", "--format", "vtt").out
+    vtt = call(capsys, "five.wav", "--format", "vtt").out
     assert vtt.startswith("WEBVTT\n\n00:00:00.")
     assert vtt.count(" --> ") == 5
     silent = ("stereo.wav", "--channel", 0)
-    call(monkeypatch, capsys, *silent, "--format", "vtt", "--output_dir", "out")
+    call(capsys, *silent, "--format", "vtt", "--output_dir", "out")
     assert Path("out/stereo.vtt").read_text() == "WEBVTT\n\n"
 
 
-def test_a_wav_that_is_cut_short_is_transcribed_up_to_its_end_with_a_warning(
-    audio, monkeypatch, capsys, caplog
-):
+def test_a_wav_that_is_cut_short_is_transcribed_up_to_its_end_with_a_warning(audio, capsys, caplog):
     content = Path("five.wav").read_bytes()
     Path("cut.wav").write_bytes(content[: len(content) // 2])
-    captured = call(monkeypatch, capsys, "cut.wav", "five.wav")
+    captured = call(capsys, "cut.wav", "five.wav")
     assert {line.split("\t")[0] for line in captured.out.splitlines()} == {"cut.wav", "five.wav"}
     (warning,) = (message for message in caplog.messages if "cut short" in message)
     assert warning.startswith("warning: cut.wav: cut short: the file has ")
@@ -171,7 +164,7 @@ def test_a_wav_that_is_cut_short_is_transcribed_up_to_its_end_with_a_warning(
 @pytest.mark.parametrize("to_files", [False, True])
 @pytest.mark.parametrize("style", transcribe.SUFFIXES)
 def test_a_recording_without_a_word_is_named_in_every_format_and_its_output_is_well_formed(
-    audio, monkeypatch, capsys, style, to_files
+    audio, capsys, style, to_files
 ):
     for name, seconds in (("silence", 1), ("empty", 0)):
         soundfile.write(f"{name}.wav", np.zeros(seconds * RATE), RATE)
@@ -181,7 +174,7 @@ def test_a_recording_without_a_word_is_named_in_every_format_and_its_output_is_w
         files = files[:-1]
     options = ["--format", style, *(["--output_dir", "out"] if to_files else [])]
     options += ["--mode", "attention"]  # untrained, it ends at once
-    captured = call(monkeypatch, capsys, *files, *options)
+    captured = call(capsys, *files, *options)
     said = [line for line in captured.err.splitlines() if not line.startswith("wrote ")]
     assert [line.split(": ")[:2] for line in said] == [
         ["error" if name in ("bad.wav", "empty.wav") else "warning", name] for name in files
@@ -189,55 +182,55 @@ def test_a_recording_without_a_word_is_named_in_every_format_and_its_output_is_w
     assert all(line.endswith(": no word was found") for line in said if line[0] == "w")
 
     empty = {"text": "", "json": '{"audio": "silence.wav", "passages": []}\n', "srt": ""}
-    alone = call(monkeypatch, capsys, "silence.wav", *options)
+    alone = call(capsys, "silence.wav", *options)
     path = Path("out", f"silence.{transcribe.SUFFIXES[style]}")
     assert (path.read_text() if to_files else alone.out) == empty.get(style, "WEBVTT\n\n")
-    assert "no word" not in call(monkeypatch, capsys, "five.wav", "--format", style).err
+    assert "no word" not in call(capsys, "five.wav", "--format", style).err
 
 
-def test_lines_passages_and_subtitles_of_a_call_name_the_channel(audio, monkeypatch, capsys):
+def test_lines_passages_and_subtitles_of_a_call_name_the_channel(audio, capsys):
     samples, rate = soundfile.read("five.wav")
     left, right = samples.copy(), samples.copy()
     left[4 * rate :] = right[: 4 * rate] = 0
     soundfile.write("call.wav", np.stack((left, right), axis=1), rate)
     names = ["left"] * 2 + ["right"] * 3
 
-    lines = call(monkeypatch, capsys, "call.wav").out.splitlines()
+    lines = call(capsys, "call.wav").out.splitlines()
     assert [line.split()[0] for line in lines] == [f"[{name}]" for name in names]
-    found = json.loads(call(monkeypatch, capsys, "call.wav", "--format", "json").out)
+    found = json.loads(call(capsys, "call.wav", "--format", "json").out)
     assert [passage["channel_name"] for passage in found["passages"]] == names
-    subtitles = call(monkeypatch, capsys, "call.wav", "--format", "srt").out
+    subtitles = call(capsys, "call.wav", "--format", "srt").out
     assert re.findall(r"^\[(\w+)\]", subtitles, re.MULTILINE) == names
     for channel, count in ((0, 2), (1, 3), ("mix", 5), ("each", 5)):
-        found = call(monkeypatch, capsys, "call.wav", "--channel", channel).out.splitlines()
+        found = call(capsys, "call.wav", "--channel", channel).out.splitlines()
         assert len(found) == count
     with pytest.raises(SystemExit, match="2"):
-        call(monkeypatch, capsys, "call.wav", "--channel", "left")
+        call(capsys, "call.wav", "--channel", "left")
     assert (
         "--channel: expected a number from 0, mix or each, found 'left'" in capsys.readouterr().err
     )
 
 
-def test_each_audio_file_has_its_output_file(audio, monkeypatch, capsys):
-    text = call(monkeypatch, capsys, "five.wav").out
-    captured = call(monkeypatch, capsys, "five.wav", "--output_dir", "out")
+def test_each_audio_file_has_its_output_file(audio, capsys):
+    text = call(capsys, "five.wav").out
+    captured = call(capsys, "five.wav", "--output_dir", "out")
     assert (captured.out, captured.err) == ("", "wrote out/five.txt\n")
     assert Path("out/five.txt").read_text() == text
     with pytest.raises(
         ValueError, match=r"two of the audio files would be written to out/five\.txt"
     ):
-        call(monkeypatch, capsys, "five.wav", "five.mp3", "--output_dir", "out")
+        call(capsys, "five.wav", "five.mp3", "--output_dir", "out")
 
 
 def test_a_terminal_shows_the_seconds_that_are_transcribed_and_the_texts_above_them(
     audio, monkeypatch, capsys
 ):
-    texts = call(monkeypatch, capsys, "five.wav", "five.mp3").out
+    texts = call(capsys, "five.wav", "five.mp3").out
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setattr("tqdm.std.tqdm.monitor_interval", 0)
-    transcribe.main()
+    transcribed("five.wav", "five.mp3")
     screen = terminal.getvalue()
     frames = re.split(r"[\r\n]+", screen.strip())
     assert frames[0].startswith("five.wav: finding speech: ")
@@ -266,9 +259,9 @@ class Terminal(io.StringIO):
         (["--model", "."], r"expected a folder with train\.yaml and avg\.pt or final\.pt"),
     ],
 )
-def test_wrong_options_are_named(audio, monkeypatch, capsys, options, message):
+def test_wrong_options_are_named(audio, capsys, options, message):
     with pytest.raises((ValueError, OSError), match=message):
-        call(monkeypatch, capsys, "five.wav", *options)
+        call(capsys, "five.wav", *options)
 
 
 def test_the_benchmark_compares_a_long_recording_with_its_utterances(folder, monkeypatch, capsys):

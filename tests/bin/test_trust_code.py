@@ -3,7 +3,6 @@
 """
 
 import ast
-import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -47,44 +46,39 @@ def write_config(*operators: dict) -> None:
     Path("train.yaml").write_text(yaml.safe_dump(CONFIG | {"dataset_conf": dataset_conf}))
 
 
-def call(monkeypatch, command: str, *options: str) -> None:
+def call(command: str, *options: str) -> None:
     if command == "export_onnx":
         pytest.importorskip("onnxruntime")
-    monkeypatch.setattr(sys, "argv", [command, *COMMANDS[command], *options])
-    import_module(f"wenet_uio.bin.{command}").main()
+    import_module(f"wenet_uio.bin.{command}").main([*COMMANDS[command], *options])
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_operators_of_a_model_are_refused_and_nothing_is_imported_or_run(
-    folder, monkeypatch, command
-):
+def test_operators_of_a_model_are_refused_and_nothing_is_imported_or_run(folder, command):
     write_config({"use": "no_such_module:Op", "after": "features", "evaluation": True}, ATTACK)
     with pytest.raises(
         ConfigError,
         match=r"train\.yaml: .* would run: no_such_module:Op, os:system; .*--trust_code",
     ):
-        call(monkeypatch, command)
+        call(command)
     assert not (folder / "ran").exists()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_operators_of_a_model_run_with_trust_code(folder, monkeypatch, command):
+def test_operators_of_a_model_run_with_trust_code(folder, command):
     write_config(ATTACK)
     with pytest.raises(ConfigError, match="returned int, which cannot be called"):
-        call(monkeypatch, command, "--trust_code")
+        call(command, "--trust_code")
     assert (folder / "ran").exists()
 
 
 @pytest.mark.parametrize("command", ["recognize", "transcribe"])
-def test_operators_that_run_in_training_only_are_not_imported_and_need_no_trust(
-    folder, monkeypatch, command
-):
+def test_operators_that_run_in_training_only_are_not_imported_and_need_no_trust(folder, command):
     write_config(ATTACK | {"evaluation": False})
-    call(monkeypatch, command)
+    call(command)
     assert not (folder / "ran").exists()
 
 
-def test_transcribe_runs_the_operators_that_decoding_runs(folder, monkeypatch):
+def test_transcribe_runs_the_operators_that_decoding_runs(folder):
     write_config(
         {
             "use": FAIL,
@@ -94,22 +88,22 @@ def test_transcribe_runs_the_operators_that_decoding_runs(folder, monkeypatch):
         }
     )
     with pytest.raises(OperatorError, match="returned NoneType for 0"):
-        call(monkeypatch, "transcribe", "--trust_code", "--pause", "0")
+        call("transcribe", "--trust_code", "--pause", "0")
 
 
-def test_an_export_warns_that_it_has_no_operators(folder, monkeypatch, capsys):
+def test_an_export_warns_that_it_has_no_operators(folder, capsys):
     write_config({"use": GAIN, "after": "resample", "evaluation": True})
-    call(monkeypatch, "export_jit", "--trust_code")
+    call("export_jit", "--trust_code")
     assert (
         f"warning: exported models have no operators; the runtime must do the same: ['{GAIN}']"
         in capsys.readouterr().err
     )
 
 
-def test_an_override_does_not_avoid_the_question(folder, monkeypatch):
+def test_an_override_does_not_avoid_the_question(folder):
     operators = "dataset_conf.operators=[{use: 'os:system', after: decode, evaluation: true, conf: {command: ls}}]"
     with pytest.raises(ConfigError, match="--trust_code"):
-        call(monkeypatch, "recognize", "--override_config", operators)
+        call("recognize", "--override_config", operators)
 
 
 def test_a_loaded_recogniser_trusts_no_code_unless_it_is_told_to(folder):

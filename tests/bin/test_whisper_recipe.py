@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -59,10 +58,9 @@ Call = Callable[..., None]
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch) -> Call:
+def call() -> Call:
     def run(tool: ModuleType, *arguments: str) -> None:
-        monkeypatch.setattr(sys, "argv", [tool.__name__, *arguments])
-        tool.main()
+        tool.main(arguments)
 
     return run
 

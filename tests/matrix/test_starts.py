@@ -10,7 +10,6 @@ decode hundreds of tokens, which differ by rounding. The cells are printed.
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
@@ -125,12 +124,7 @@ def weights(path: Path) -> dict[str, torch.Tensor]:
 
 def call(tool: ModuleType, *options: object) -> None:
     """Run a command in this process."""
-    given = sys.argv
-    sys.argv = [tool.__name__, *map(str, options)]
-    try:
-        tool.main()
-    finally:
-        sys.argv = given
+    tool.main([*map(str, options)])
 
 
 def average(run: Path, *options: str) -> None:

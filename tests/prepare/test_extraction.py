@@ -1,7 +1,5 @@
 import io
 import json
-import runpy
-import sys
 import tarfile
 from pathlib import Path
 
@@ -11,6 +9,7 @@ from tests.support.data.packing import pack
 from tests.support.data.tars import write_tar
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.prepare.extraction import Sample, extract, read_samples
+from wenet_uio.tools import extract_shard
 
 
 @pytest.fixture
@@ -124,17 +123,11 @@ def test_a_compressed_tar_that_is_cut_short_gives_its_samples_and_an_error(mode,
     assert error.startswith(f"{tmp_path}/cut: cut short or damaged (")
 
 
-def test_the_command_names_every_damaged_shard_and_fails(shard, tmp_path, capsys, monkeypatch):
+def test_the_command_names_every_damaged_shard_and_fails(shard, tmp_path, capsys):
     path, _ = shard
     for name in ("first.tar", "second.tar"):
         (tmp_path / name).write_bytes(Path(path).read_bytes() + b"garbage")
-    monkeypatch.setattr(
-        sys,
-        "argv",
-        ["extract_shard.py", *(str(tmp_path / f"{name}.tar") for name in ("first", "second"))],
-    )
-    tool = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "extract_shard.py"))
-    assert tool["main"]() == 1
+    assert extract_shard.main([str(tmp_path / f"{name}.tar") for name in ("first", "second")]) == 1
     printed = capsys.readouterr()
     assert len(printed.out.splitlines()) == 12
     assert [line.split(": ")[1].rpartition("/")[2] for line in printed.err.splitlines()] == [

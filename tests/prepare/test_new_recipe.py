@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -81,25 +80,21 @@ def test_a_copy_after_a_killed_one_removes_what_that_left(tmp_path, monkeypatch)
     assert os.listdir(tmp_path / "fsdd") == ["s0"]
 
 
-def test_a_folder_that_cannot_be_made_is_refused_before_the_corpus_is_read(tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_made_is_refused_before_the_corpus_is_read(tmp_path):
     (tmp_path / "examples").touch()
     options = ["own", "--from", str(tmp_path / "no.tsv"), "--examples", str(tmp_path / "examples")]
-    monkeypatch.setattr(sys, "argv", ["new_recipe.py", *options])
     with pytest.raises(NotADirectoryError) as raised:
-        new_recipe.main()
+        new_recipe.main(options)
     assert raised.value.filename == str(tmp_path / "examples" / "own" / "s0")
 
 
 @pytest.mark.parametrize(("name", "message"), [("a b", "not a valid folder"), ("own", "exists")])
-def test_a_name_that_cannot_be_used_is_refused_before_the_corpus_is_read(
-    tmp_path, monkeypatch, name, message
-):
+def test_a_name_that_cannot_be_used_is_refused_before_the_corpus_is_read(tmp_path, name, message):
     (tmp_path / "own" / "s0").mkdir(parents=True)
     options = [name, "--from", str(tmp_path / "no.tsv"), "--examples", str(tmp_path)]
-    monkeypatch.setattr(sys, "argv", ["new_recipe.py", *options])
 
     with pytest.raises(ValueError, match=message):
-        new_recipe.main()
+        new_recipe.main(options)
 
 
 def test_the_lines_that_find_the_installed_package_are_no_options_of_a_recipe(tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 
 import numpy as np
 import openai
@@ -75,25 +74,10 @@ def test_texts_of_many_streams_at_once_are_those_of_recordings(home, recogniser,
     assert len(set(expected.values())) > UTTERANCES / 2
 
 
-def test_texts_of_recordings_are_those_of_transcribe(
-    home, trained, utterances, monkeypatch, capsys
-):
+def test_texts_of_recordings_are_those_of_transcribe(home, trained, utterances, capsys):
     paths = list(utterances)[-FILES:]
-    monkeypatch.setattr(
-        sys,
-        "argv",
-        [
-            "transcribe.py",
-            "--model",
-            str(trained),
-            "--device",
-            "cpu",
-            "--format",
-            "json",
-            *map(str, paths),
-        ],
-    )
-    assert transcribe.main() == 0
+    options = ["--model", str(trained), "--device", "cpu", "--format", "json"]
+    assert transcribe.main([*options, *map(str, paths)]) == 0
     printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     expected = [" ".join(passage["text"] for passage in each["passages"]) for each in printed]
     client = openai.OpenAI(base_url=f"{home.url}/v1", api_key="none", max_retries=0)

@@ -132,10 +132,11 @@ def test_every_utterance_of_an_extended_epoch_is_counted_once(
 ) -> None:
     write_corpus(tmp_path, max_epoch=1)
     monkeypatch.chdir(tmp_path)
-    command = "train.py --config train.yaml --train_data train.list --cv_data cv.list --device cpu --model_dir exp"
+    command = (
+        "--config train.yaml --train_data train.list --cv_data cv.list --device cpu --model_dir exp"
+    )
     for options in ("--override_config max_steps=4", ""):
-        monkeypatch.setattr("sys.argv", f"{command} {options}".split())
-        assert train.main() == 0
+        assert train.main(f"{command} {options}".split()) == 0
     record = yaml.safe_load((tmp_path / "exp/epoch_0.yaml").read_text())
     assert (record["step"], record["samples"]["all"], record["samples"]["read"]) == (6, 22, 22)
     assert not (tmp_path / "exp/epoch_1.yaml").exists()

@@ -4,7 +4,6 @@ epochs.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -130,8 +129,7 @@ def test_a_range_of_epochs_has_the_mean_of_its_own_weights(
     close(running_weights(tmp_path, 2, num=7), seen)
     options = ["--dst_model", str(tmp_path / "avg.pt"), "--src_path", str(tmp_path), "--running"]
     for more, expected in ([], seen), (["--num", "2"], seen[5:]), (["--max_epoch", "1"], seen[:10]):
-        monkeypatch.setattr(sys, "argv", ["average_model", *options, *more])
-        average_model.main()
+        average_model.main([*options, *more])
         close(torch.load(tmp_path / "avg.pt"), expected)
     assert (
         capsys.readouterr()

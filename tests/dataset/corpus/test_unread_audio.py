@@ -213,9 +213,7 @@ def _digest_or_error(opened: Opened) -> str:
         return str(error)
 
 
-def test_a_file_that_is_still_wrong_does_not_index_the_list_again(
-    audio: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_still_wrong_does_not_index_the_list_again(audio: Path) -> None:
     opened = plain(audio)
     missing(audio / "0.wav")
     damaged(audio / "1.wav")
@@ -407,9 +405,7 @@ def commands(audio: Path) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("name", ["index", "check", "plan"])
-def test_commands_look_again(
-    audio: Path, commands: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_commands_look_again(audio: Path, commands: dict[str, list[str]], name: str) -> None:
     opened = plain(audio)
     whole = opened()
     index_of(f"{audio.parent}/x.list").unlink()
@@ -417,8 +413,7 @@ def test_commands_look_again(
     assert opened() != whole
     (audio / "away").rename(audio / "2.wav")
     main = {"index": index_data, "check": check_data, "plan": plan_report}[name].main
-    monkeypatch.setattr("sys.argv", [name, *commands[name]])
-    assert main() == 0
+    assert main(commands[name]) == 0
     assert opened() == whole
 
 

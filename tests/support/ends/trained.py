@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,13 +94,9 @@ class TrainedRun:
 
 def call(tool: ModuleType, *options: object) -> str:
     """Run a command in this process -> its output."""
-    given, printed = sys.argv, io.StringIO()
-    sys.argv = [tool.__name__, *map(str, options)]
-    try:
-        with redirect_stdout(printed), redirect_stderr(printed):
-            tool.main()
-    finally:
-        sys.argv = given
+    printed = io.StringIO()
+    with redirect_stdout(printed), redirect_stderr(printed):
+        tool.main([*map(str, options)])
 
     assert "Traceback" not in printed.getvalue()
     return printed.getvalue()

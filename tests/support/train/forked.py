@@ -79,10 +79,9 @@ def _start(rank: int, port: int, options: str, disturb: Callable[[int], None]) -
     }
     os.environ.update({name: str(value) for name, value in names.items()}, MASTER_ADDR="127.0.0.1")
     disturb(rank)
-    sys.argv = ["train.py", *COMMAND.split(), *options.split()]
     status = 1
     try:
-        run(train.main)
+        run(lambda: train.main([*COMMAND.split(), *options.split()]))
     except SystemExit as end:
         status = end.code
     except BaseException as error:

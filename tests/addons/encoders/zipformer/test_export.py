@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -100,12 +99,7 @@ def write_weights(folder: Path) -> None:
 
 def call(folder: Path, *more: object, tool: Any = export_onnx) -> None:
     files = ("--config", folder / "train.yaml", "--checkpoint", folder / "final.pt", "--check_data")
-    given = sys.argv
-    sys.argv = ["export_onnx", *map(str, (*files, folder / "data.list", *more))]
-    try:
-        tool.main()
-    finally:
-        sys.argv = given
+    tool.main([*map(str, (*files, folder / "data.list", *more))])
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ unchanged.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -41,9 +40,8 @@ def source(request: pytest.FixtureRequest, golden2: Path, tmp_path: Path) -> Pat
     return folder
 
 
-def call(monkeypatch: pytest.MonkeyPatch, *options: object) -> None:
-    monkeypatch.setattr(sys, "argv", ["convert_checkpoint", *map(str, options)])
-    convert_checkpoint.main()
+def call(*options: object) -> None:
+    convert_checkpoint.main([*map(str, options)])
 
 
 @torch.no_grad()
@@ -51,10 +49,9 @@ def test_the_converted_model_has_the_numbers_of_the_source_and_goes_back(
     source: Path,
     golden2: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    call(monkeypatch, "--input", source, "--output_dir", tmp_path / "ours")
+    call("--input", source, "--output_dir", tmp_path / "ours")
     assert "without the parts joiner: the model decodes with CTC" in capsys.readouterr().out
     config = load_config(tmp_path / "ours/train.yaml", of_model=True)
     theirs = yaml.safe_load((golden2 / source.name / "config.yaml").read_text())
@@ -77,7 +74,6 @@ def test_the_converted_model_has_the_numbers_of_the_source_and_goes_back(
     )
     assert load_recogniser(tmp_path / "ours").tokenizer.symbols["b"] == 4
     call(
-        monkeypatch,
         "--input",
         tmp_path / "ours",
         "--output_dir",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -87,12 +86,7 @@ def write_weights(folder: Path) -> None:
 
 def call(tool: Any, folder: Path, *more: object) -> None:
     files = ("--config", folder / "train.yaml", "--checkpoint", folder / "final.pt")
-    given = sys.argv
-    sys.argv = [tool.__name__, *map(str, (*files, "--check_data", folder / "data.list", *more))]
-    try:
-        tool.main()
-    finally:
-        sys.argv = given
+    tool.main([*map(str, (*files, "--check_data", folder / "data.list", *more))])
 
 
 def ours(folder: Path) -> dict[str, str]:

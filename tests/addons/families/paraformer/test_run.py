@@ -8,7 +8,6 @@ import json
 import math
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +50,7 @@ CONFIG = {
 
 def call(tool: Any, *arguments: object) -> None:
     """Run a command in this process."""
-    given = sys.argv
-    sys.argv = [tool.__name__, *map(str, arguments)]
-    try:
-        tool.main()
-    finally:
-        sys.argv = given
+    tool.main([*map(str, arguments)])
 
 
 @pytest.fixture(scope="module")

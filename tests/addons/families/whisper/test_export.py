@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -76,10 +75,9 @@ def home(corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return tmp_path
 
 
-def export(monkeypatch: pytest.MonkeyPatch, tool: Any, *options: str) -> None:
+def export(tool: Any, *options: str) -> None:
     common = ("--config", "train.yaml", "--checkpoint", "final.pt", "--check_data", "check.list")
-    monkeypatch.setattr(sys, "argv", ["export", *common, *options])
-    tool.main()
+    tool.main([*common, *options])
 
 
 def features_of_sherpa(samples: np.ndarray, config: Config) -> torch.Tensor:
@@ -107,10 +105,8 @@ def texts_of_checkpoint(home: Path, audio: list[Path]) -> list[str]:
     return found
 
 
-def test_sherpa_onnx_recognises_the_same_text(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    export(monkeypatch, export_onnx, "--output_dir", "onnx", "--int8_tolerance", "100")
+def test_sherpa_onnx_recognises_the_same_text(home: Path, capsys: pytest.CaptureFixture) -> None:
+    export(export_onnx, "--output_dir", "onnx", "--int8_tolerance", "100")
     said = capsys.readouterr()
     assert "3 of 3 utterances as the checkpoint decodes them" in said.out
     assert (
@@ -139,7 +135,7 @@ def test_sherpa_onnx_recognises_the_same_text(
 
 @pytest.mark.parametrize("pads", [False, True])
 def test_an_export_has_the_table_of_positions_of_its_model_and_computes_those_after_it(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, pads: bool
+    home: Path, capsys: pytest.CaptureFixture, pads: bool
 ) -> None:
     """Published tables are rounded. Features that are padded to 30 s are longer than the table,
     because zeros follow them.
@@ -151,7 +147,7 @@ def test_an_export_has_the_table_of_positions_of_its_model_and_computes_those_af
     torch.manual_seed(1)
     weights["encoder.embed.pos_enc.pe"] += 0.1 * torch.randn(1, 1500, 1)
     torch.save(weights, "final.pt")
-    export(monkeypatch, export_onnx, "--output_dir", "onnx", "--int8_tolerance", "100")
+    export(export_onnx, "--output_dir", "onnx", "--int8_tolerance", "100")
     assert "3 of 3 utterances as the checkpoint decodes them" in capsys.readouterr().out
 
 
@@ -176,16 +172,16 @@ def test_an_export_has_the_table_of_positions_of_its_model_and_computes_those_af
     ],
 )
 def test_what_runtimes_cannot_do_is_refused(
-    home: Path, monkeypatch: pytest.MonkeyPatch, tool: Any, options: tuple[str, ...], message: str
+    home: Path, tool: Any, options: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        export(monkeypatch, tool, *options)
+        export(tool, *options)
     assert not (home / "x").exists()
 
 
 def test_a_recipe_exports_what_the_runtimes_run(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    export(monkeypatch, export_jit, "--output_file", "x/final.zip", "--if_possible")
+    export(export_jit, "--output_file", "x/final.zip", "--if_possible")
     assert capsys.readouterr().err.startswith("no x/final.zip: WeNet's runtime starts the decoder")
     assert not (home / "x").exists()

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +60,8 @@ def write_run(corpora: Path, folder: Path, **keys: Any) -> Path:
     return folder
 
 
-def call(monkeypatch: pytest.MonkeyPatch, main: Any, *arguments: str) -> None:
-    monkeypatch.setattr(sys, "argv", ["command", *arguments, "--device", "cpu"])
-    main()
+def call(main: Any, *arguments: str) -> None:
+    main([*arguments, "--device", "cpu"])
 
 
 def losses(folder: Path) -> list[float]:
@@ -74,13 +72,12 @@ def losses(folder: Path) -> list[float]:
 
 def test_eighty_steps_halve_the_first_loss_and_the_model_decodes(
     home: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     lists = ("--train_data", "train.list", "--cv_data", "cv.list", "--model_dir", "exp")
     steps = ("--override_config", "epoch_steps=80", "log_interval=10")
-    call(monkeypatch, train.main, "--config", "train.yaml", *lists, *steps)
+    call(train.main, "--config", "train.yaml", *lists, *steps)
     found = losses(home / "exp")
     assert len(found) == 8
     assert found[-1] < 0.5 * found[0], found
@@ -88,7 +85,6 @@ def test_eighty_steps_halve_the_first_loss_and_the_model_decodes(
     model = ("--config", "exp/train.yaml", "--checkpoint", "exp/final.pt", "--result_dir", "out")
     modes = ("attention", "ctc_prefix_beam_search", "attention_rescoring", "joint_ctc_attention")
     call(
-        monkeypatch,
         recognize.main,
         *model,
         "--test_data",
@@ -108,7 +104,6 @@ def test_eighty_steps_halve_the_first_loss_and_the_model_decodes(
     audio = json.loads((home / "cv.list").read_text().splitlines()[0])["wav"]
     capsys.readouterr()
     call(
-        monkeypatch,
         transcribe.main,
         "--model",
         "exp",
@@ -131,16 +126,14 @@ def test_eighty_steps_halve_the_first_loss_and_the_model_decodes(
     assert "\n" not in message
 
 
-def test_the_language_of_an_utterance_comes_from_its_data_before_the_option(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_language_of_an_utterance_comes_from_its_data_before_the_option(home: Path) -> None:
     lines = [json.loads(line) for line in (home / "cv.list").read_text().splitlines()]
     for line in lines[1::2]:
         line["lang"] = "de"
     (home / "cv.list").write_text("".join(json.dumps(line) + "\n" for line in lines))
     lists = ("--train_data", "cv.list", "--cv_data", "cv.list", "--model_dir", "exp")
     without_pictures = ("--override_config", "observe_interval=0", "report=false")
-    call(monkeypatch, train.main, "--config", "train.yaml", *lists, *without_pictures)
+    call(train.main, "--config", "train.yaml", *lists, *without_pictures)
     model = (
         "--config",
         "exp/train.yaml",
@@ -153,7 +146,6 @@ def test_the_language_of_an_utterance_comes_from_its_data_before_the_option(
     )
     for options, expected in ((("--language", "fr"), "fr"), ((), None)):
         call(
-            monkeypatch,
             recognize.main,
             *model,
             "--test_data",
@@ -170,16 +162,14 @@ def test_the_language_of_an_utterance_comes_from_its_data_before_the_option(
         assert expected is None or found[::2] == [expected] * len(found[::2])
 
 
-def test_a_language_that_the_model_does_not_know_stops_training_in_one_line(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_language_that_the_model_does_not_know_stops_training_in_one_line(home: Path) -> None:
     text = (home / "train.list").read_text().replace('"txt"', '"lang": "xx", "txt"')
     (home / "train.list").write_text(text)
     lists = ("--train_data", "train.list", "--cv_data", "cv.list", "--model_dir", "exp")
     with pytest.raises(
         ValueError, match=r"^[0-9]_theo_[0-9]+: language 'xx': this model knows en, zh, de"
     ):
-        call(monkeypatch, train.main, "--config", "train.yaml", *lists)
+        call(train.main, "--config", "train.yaml", *lists)
 
 
 def test_a_run_that_is_killed_twice_ends_with_the_weights_of_an_undisturbed_run(
