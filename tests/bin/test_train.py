@@ -286,7 +286,7 @@ def test_audio_that_came_back_is_read_by_a_new_run_and_told_to_a_run_that_resume
     assert status == 0, said
     told = [line for line in said.splitlines() if "are there now, or have changed" in line]
     (line,) = told
-    assert "train.list: 1 of 1 audio files" in line
+    assert "train.list: 1 of 1 files that could not be read" in line
     assert line.endswith("this run goes on without them, and a new run reads them")
     assert (corpus / "train.list.idx").stat() == index
 
