@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.support.train.tiny import tiny_batch
-from wenet_uio.train.metrics import Totals, count, loss_sums
+from wenet_uio.train.metrics import Totals, cost_bin, count, loss_sums
 
 
 def test_count_sums_the_sizes_of_micro_batches() -> None:
@@ -18,6 +18,13 @@ def test_count_sums_the_sizes_of_micro_batches() -> None:
         "padded_frames": 14,
     }
     assert counted == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("lengths", [[1], [5, 3], [999] * 7, [1000] * 32, [0, 0, 0]])
+def test_the_bin_of_a_batch_holds_its_padded_frames_or_padded_tokens(lengths: list[int]) -> None:
+    number = cost_bin(tiny_batch(lengths, 1, tokens=2))
+    padded = max(lengths) * len(lengths) or 2 * len(lengths)
+    assert 2 ** (number / 8) <= padded < 2 ** ((number + 1) / 8)
 
 
 def test_text_without_audio_does_not_count_in_the_mean_ctc_loss() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from tests.support.train.tiny import CPU, TinyModel, small_config, tiny_batch, t
 from wenet_uio.models import build_model
 from wenet_uio.train.engine_ddp import DdpEngine
 from wenet_uio.train.observation import FirstUtterance, observe
-from wenet_uio.train.pictures import pictures
+from wenet_uio.train.pictures import figure_of, pictures
 
 
 @pytest.fixture(params=["transformer", "bitransformer"])
@@ -82,6 +84,20 @@ def test_pictures_are_rgb(engine: DdpEngine) -> None:
         assert picture.dtype == np.uint8
         assert picture.shape[2] == 3
         assert len(np.unique(picture)) > 10
+
+
+def test_all_panels_of_a_picture_are_inside_it_with_room_for_their_labels() -> None:
+    for rows, columns in ((1, 1), (1, 3), (2, 4)):
+        figure = figure_of(3.2 * columns, 2.6 * rows, rows, columns)
+        boxes = [
+            figure.add_subplot(rows, columns, number + 1).get_position()
+            for number in range(rows * columns)
+        ]
+        assert all(0 < box.x0 < box.x1 < 1 and 0 < box.y0 < box.y1 < 1 for box in boxes)
+        if columns > 1:
+            assert all(left.x1 < right.x0 for left, right in pairwise(boxes[:columns]))
+        if rows > 1:
+            assert boxes[columns].y1 < boxes[0].y0
 
 
 def test_the_first_utterance_is_kept_and_batches_are_unchanged() -> None:

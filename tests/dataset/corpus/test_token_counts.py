@@ -23,6 +23,7 @@ def test_tokens_are_counted_once_and_kept_beside_the_list(make_lists, monkeypatc
         counted = open_corpus(path, kind, tokenizer=WORDS)
         assert lengths(open_list(path, kind)) == [1, 2, 3] * 4
         assert lengths(counted) == [1] * 12
+        assert not counted.is_remote
         assert [int(column.max()) for column in counted.extremes(slice(None))[2:]] == [1, 1]
         with monkeypatch.context() as patch:
             patch.setattr(token_counts, "_count", None)  # calling it again would fail
