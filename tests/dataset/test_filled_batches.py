@@ -5,9 +5,13 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.data.loading import FakeConfig, loader, same
+from tests.support.train.tiny import tiny_batch
 from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.dataset.loader import FilledBatches
 from wenet_uio.dataset.options import LoaderOptions
 
 STATIC = {"batch_conf": {"batch_size": 2}}
@@ -76,6 +80,21 @@ def test_the_last_batch_of_a_step_closes_it_if_an_empty_one_followed(mostly_bad)
     assert sum(batch.closes_step for batch in filled) == len(steps_of)
     last = {batch.index: batch.closes_step for batch in filled}
     assert all(last.values())
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=1, max_size=5), min_size=1, max_size=4))
+def test_a_batch_that_is_passed_on_counts_all_micro_batches_up_to_it(steps):
+    """`steps` tell which micro-batches of each step have utterances."""
+    batches, taken, counted = FilledBatches(), 0, 0
+    for step in steps:
+        for number, is_filled in enumerate(step, 1):
+            batch = tiny_batch([3] if is_filled else [], seed=number)
+            batch.closes_step = number == len(step)
+            taken += 1
+            for reached in batches.add(batch):
+                counted += reached.micro_batches
+                # A batch that goes on is passed on when the next one with utterances comes.
+                assert counted == (taken if reached.closes_step else taken - 1)
 
 
 @pytest.mark.parametrize("conf", [STATIC, PIECES])
