@@ -98,6 +98,15 @@ def test_a_step_of_empty_batches_changes_nothing_but_counts() -> None:
     assert all(torch.equal(value, before[name]) for name, value in engine.weights().items())
 
 
+def test_a_step_computes_each_micro_batch_once() -> None:
+    engine = make_engine()
+    sizes: list[int] = []
+    engine.model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
+    for number in (1, 2):
+        engine.step([tiny_batch([5, 3], number), tiny_batch([4], number)], number, {})
+    assert sizes == [2, 1, 2, 1]
+
+
 def test_modules_may_have_learning_rates_of_their_own() -> None:
     engine = make_engine(
         optim_conf={"lr": [0.1, 0.01, 0.001], "modules": ["output", "hidden.bias"]}
