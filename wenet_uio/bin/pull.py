@@ -14,7 +14,7 @@ import argparse
 from collections.abc import Sequence
 
 from wenet_uio.cli import command_parser, run
-from wenet_uio.hub.address import add_revision
+from wenet_uio.hub_address import add_revision
 from wenet_uio.hub.pull import pull
 
 

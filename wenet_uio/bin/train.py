@@ -40,7 +40,7 @@ from wenet_uio.dataset.dataset import build_loader, note_of_trimmed
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.options import LoaderOptions
-from wenet_uio.hub.address import (
+from wenet_uio.hub_address import (
     HubAddress,
     add_revision,
     hub_address,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from wenet_uio.extras import need_extra
-from wenet_uio.hub.address import HubAddress
+from wenet_uio.hub_address import HubAddress
 from wenet_uio.hub.pull import log_no_requests
 from wenet_uio.hub.stage import LOADED, Staged
 
