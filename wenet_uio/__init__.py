@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from wenet_uio.api.load import load_model
     from wenet_uio.api.options import TranscribeOptions
     from wenet_uio.api.recogniser import SpeechRecogniser
-    from wenet_uio.hub.load import from_pretrained
+    from wenet_uio.addons.publish.load import from_pretrained
     from wenet_uio.search.results import (
         Transcript,
         TranscriptSegment,

@@ -26,7 +26,7 @@ from wenet_uio.cli import command_parser, run
 from wenet_uio.config.command_line import add_trust_code
 from wenet_uio.extras import need_extra
 from wenet_uio.hub_address import add_revision, name_of
-from wenet_uio.hub.load import local_model
+from wenet_uio.addons.publish.load import local_model
 from wenet_uio.messages import start_log
 from wenet_uio.options import add_options, values_of
 from wenet_uio.search import MODES, check_modes

@@ -48,7 +48,7 @@ from wenet_uio.hub_address import (
     named_model,
     require_no_name,
 )
-from wenet_uio.hub.load import model_to_train
+from wenet_uio.addons.publish.load import model_to_train
 from wenet_uio.messages import start_log, unsaid
 from wenet_uio.models.build import build_trainable
 from wenet_uio.models.lengths import ctc_frames

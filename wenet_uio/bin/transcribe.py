@@ -34,7 +34,7 @@ from wenet_uio.cli import command_parser, run
 from wenet_uio.config.command_line import add_trust_code
 from wenet_uio.files import written_aside
 from wenet_uio.hub_address import add_revision
-from wenet_uio.hub.load import local_model
+from wenet_uio.addons.publish.load import local_model
 from wenet_uio.messages import hides_bar, note
 from wenet_uio.options import add_options, values_of
 from wenet_uio.search import MODES, check_modes

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from tests.support.serve.running_server import running
-from wenet_uio.hub.pull import WEIGHTS
+from wenet_uio.addons.publish.pull import WEIGHTS
 
 ROOT = Path(__file__).resolve().parents[3]
 MAIN = "main"

@@ -7,8 +7,8 @@ import shutil
 import pytest
 
 from tests.support.hub.server import git_digest
-from wenet_uio.hub import digests
-from wenet_uio.hub.digests import check_digests
+from wenet_uio.addons.publish import digests
+from wenet_uio.addons.publish.digests import check_digests
 
 CONTENTS = {"avg.pt": bytes(range(256)) * 64, "train.yaml": b"encoder: conformer\n"}
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support import preloaded
 from wenet_uio.hub_address import name_of
-from wenet_uio.hub.load import local_model
+from wenet_uio.addons.publish.load import local_model
 
 NAMES = ("units.txt", "train.yaml", "avg.pt")
 
