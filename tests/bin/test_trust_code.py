@@ -133,9 +133,9 @@ def test_only_code_for_the_users_own_configs_reads_a_config_without_the_question
         "wenet_uio/addons/encoders/zipformer/exchange/icefall.py",
         "wenet_uio/search/recogniser.py",
         # shows the config; it never builds the chain that runs operators
-        "wenet_uio/train/model_card.py",
+        "wenet_uio/addons/publish/model_card.py",
         # counts parameters; it never builds the chain that runs operators
-        "wenet_uio/train/ablation.py",
+        "wenet_uio/addons/publish/ablation.py",
         "wenet_uio/train/run_config.py",
         "benchmark/serve_model.py",
         "examples/espeak/s0/local/variety.py",  # of training

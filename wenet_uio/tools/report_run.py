@@ -16,8 +16,8 @@ from collections.abc import Sequence
 
 from wenet_uio.cli import command_parser, run
 from wenet_uio.run_files import board_folder
-from wenet_uio.train.model_card import CardFacts, write_model_card
-from wenet_uio.train.run_report import worse_than_before, write_run_report
+from wenet_uio.addons.publish.model_card import CardFacts, write_model_card
+from wenet_uio.addons.publish.run_report import worse_than_before, write_run_report
 
 
 def parser() -> argparse.ArgumentParser:

@@ -71,11 +71,11 @@ def open_board(name: str, folder: Path, run: str, config: Mapping[str, Any]) -> 
     """Open a run of a tracker, which is new if the tracker has no `run`."""
     # Their packages take seconds to import; only rank 0 needs them.
     if name == "wandb":
-        from wenet_uio.train.board_wandb import WandbBoard
+        from wenet_uio.addons.publish.board_wandb import WandbBoard
 
         return WandbBoard(folder, run, config)
 
-    from wenet_uio.train.board_mlflow import MlflowBoard
+    from wenet_uio.addons.publish.board_mlflow import MlflowBoard
 
     return MlflowBoard(folder, run, config)
 

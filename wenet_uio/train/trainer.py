@@ -28,14 +28,14 @@ from wenet_uio.train.engine import Engine
 from wenet_uio.train.environment import environment
 from wenet_uio.train.metrics import OF_TRAINING, Totals
 from wenet_uio.train.micro_batches import Loader, steps, timed
-from wenet_uio.train.model_card import write_model_card
+from wenet_uio.addons.publish.model_card import write_model_card
 from wenet_uio.train.nonfinite import NonfiniteFile
 from wenet_uio.train.observation import FirstUtterance, observe
 from wenet_uio.train.only_shows import only_shows
 from wenet_uio.train.outcome import LaunchedStep, StepOutcome
 from wenet_uio.train.progress import Progress
 from wenet_uio.train.report import Reporter
-from wenet_uio.train.run_report import write_run_report
+from wenet_uio.addons.publish.run_report import write_run_report
 from wenet_uio.train.running_average import RunningAverage
 from wenet_uio.train.stop import StopRequest
 from wenet_uio.train.timing import SOON, Place, Stopwatch

@@ -15,7 +15,7 @@ from wenet_uio.hub_address import HubAddress, hub_address, is_hub_address
 from wenet_uio.addons.publish.pull import licence_of, stated_in
 from wenet_uio.run_files import FINAL_WEIGHTS, MODEL_CARD, TRAIN_CONFIG, read_starts
 from wenet_uio.search.recogniser import CHECKPOINTS, load_model_config, weights_in
-from wenet_uio.train.model_card import CardFacts, model_card_text
+from wenet_uio.addons.publish.model_card import CardFacts, model_card_text
 
 ONNX = NAMES - {TOKENS}
 LOADED = {

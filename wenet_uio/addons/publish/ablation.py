@@ -18,7 +18,7 @@ from wenet_uio.scoring.scores import score
 from wenet_uio.scoring.wer import Counts
 from wenet_uio.scoring.words import Unit, WordRules
 from wenet_uio.text.table import read_table
-from wenet_uio.train.model_card import untrained
+from wenet_uio.addons.publish.model_card import untrained
 from wenet_uio.train.pictures import figure_of
 
 RESAMPLES = 1000

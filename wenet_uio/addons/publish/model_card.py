@@ -29,7 +29,7 @@ from wenet_uio.search.streaming import obstacle_of
 from wenet_uio.text.tokenizer import OWN_UNITS
 from wenet_uio.train.checkpoint import numbered
 from wenet_uio.train.environment import PACKAGES
-from wenet_uio.train.run_report import error_rates
+from wenet_uio.addons.publish.run_report import error_rates
 from wenet_uio.uris import published, shown
 
 MARKER = "<!-- report_run.py of wenet_uio writes this file anew. Remove this line to keep changes of the text. -->"

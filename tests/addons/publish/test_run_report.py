@@ -14,7 +14,7 @@ from torch.utils.tensorboard import SummaryWriter
 from tests.support import preloaded
 from tests.support.markup import check_markup
 from tests.support.train.training_corpus import write_corpus
-from wenet_uio.train.run_report import worse_than_before, write_run_report
+from wenet_uio.addons.publish.run_report import worse_than_before, write_run_report
 
 ROOT = Path(__file__).parents[2]
 
