@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from wenet_uio.public_face import loads_when_used
 
 if TYPE_CHECKING:
+    from wenet_uio.addons.publish.load import from_pretrained
     from wenet_uio.api.load import load_model
     from wenet_uio.api.options import TranscribeOptions
     from wenet_uio.api.recogniser import SpeechRecogniser
-    from wenet_uio.addons.publish.load import from_pretrained
     from wenet_uio.search.results import (
         Transcript,
         TranscriptSegment,
@@ -45,7 +45,7 @@ __getattr__ = loads_when_used(
     __name__,
     {
         "load_model": "api.load",
-        "from_pretrained": "hub.load",
+        "from_pretrained": "addons.publish.load",
         **dict.fromkeys(("SpeechRecogniser", "TranscribeOptions"), "api.recogniser"),
         **dict.fromkeys(
             ("Transcript", "TranscriptSegment", "TranscriptToken", "TranscriptWord"),

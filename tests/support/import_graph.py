@@ -15,6 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 Graph = dict[str, dict[str, list[str]]]
 """importer -> imported -> the imports, as `module -> module`."""
+ADDONS = "wenet_uio.addons"
+COMMANDS = ("wenet_uio.bin", "wenet_uio.tools")
 BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 """Fields of a statement that hold further statements."""
 
@@ -34,12 +36,14 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def statements(path: Path, *, typing: bool = True) -> Iterator[ast.AST]:
-    """All statements of a file, also inside functions; `typing` includes TYPE_CHECKING blocks."""
+def statements(path: Path, *, typing: bool = True, lazy: bool = True) -> Iterator[ast.AST]:
+    """All statements of a file; `typing` includes TYPE_CHECKING blocks, `lazy` those in functions."""
     todo: list[ast.AST] = [tree_of(path)]
     while todo:
         node = todo.pop()
         if not typing and _is_typing(node):
+            continue
+        if not lazy and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
         yield node
         for name in BLOCKS:
@@ -55,7 +59,7 @@ def room_of(name: str, path: Path) -> str:
     package, above the core.
     """
     if name.startswith("wenet_uio.addons"):
-        return "wenet_uio.addons"
+        return ADDONS
     if name.startswith("wenet_uio.config"):
         return "wenet_uio.config"
     if name.startswith("wenet_uio.dataset.kinds"):
@@ -68,12 +72,12 @@ def room_of(name: str, path: Path) -> str:
     return name if parent in ("wenet_uio", "wenet_uio.dataset") else parent
 
 
-def imports_of(path: Path, names: dict[str, Path], *, typing: bool = True) -> set[str]:
-    """The modules of the package that a file imports, also inside functions; `typing` includes
-    TYPE_CHECKING blocks.
-    """
+def imports_of(
+    path: Path, names: dict[str, Path], *, typing: bool = True, lazy: bool = True
+) -> set[str]:
+    """The modules of the package that a file imports; `typing` and `lazy` as in `statements`."""
     found = set()
-    for node in statements(path, typing=typing):
+    for node in statements(path, typing=typing, lazy=lazy):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -110,14 +114,17 @@ def _is_typing(node: ast.AST) -> bool:
 
 def graph() -> Graph:
     """The imports between packages, without the public faces, which load names when they are
-    used.
+    used, and without add-ons that a command imports when it runs.
     """
     names, found = modules(), defaultdict(lambda: defaultdict(list))
     for name, path in names.items():
         if name in ("wenet_uio", "wenet_uio.dataset"):
             continue
+        at_once = imports_of(path, names, typing=False, lazy=False)
         for imported in sorted(imports_of(path, names)):
             importer, target = room_of(name, path), room_of(imported, names[imported])
+            if target == ADDONS and importer in COMMANDS and imported not in at_once:
+                continue
             if importer != target:
                 found[importer][target].append(f"{name} -> {imported}")
     return found

@@ -150,7 +150,7 @@ def test_impossible_schedules_and_decays_are_refused(keys: dict[str, object], me
 def test_a_run_killed_by_the_kernel_resumes_exactly(
     optim: str, memory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "write_run_report", lambda folder, _: folder)
+    monkeypatch.setattr(training, "show_complete", lambda *_, **__: None)
     scaled = {"clipping_update_period": 7} if optim == "scaled_adam" else {}
     keys = {
         "optim": optim,
@@ -216,7 +216,6 @@ def test_the_state_of_another_optimizer_is_refused_in_one_line(
 
 
 def test_adam_goes_on_as_adamw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "write_model_card", lambda folder: folder)
     resumed(tmp_path, {"optim": "adam"}, {"optim": "adamw"})
     assert (tmp_path / "final.pt").exists()
 

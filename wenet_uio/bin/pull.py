@@ -13,9 +13,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from wenet_uio.addons.publish.pull import pull
 from wenet_uio.cli import command_parser, run
 from wenet_uio.hub_address import add_revision
-from wenet_uio.addons.publish.pull import pull
 
 
 def parser() -> argparse.ArgumentParser:

@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from wenet_uio.cli import command_parser, run
-from wenet_uio.config.command_line import add_trust_code
-from wenet_uio.hub_address import hub_address
 from wenet_uio.addons.publish.licences import check_licence
 from wenet_uio.addons.publish.push import push
 from wenet_uio.addons.publish.stage import Staged, stage_model
+from wenet_uio.cli import command_parser, run
+from wenet_uio.config.command_line import add_trust_code
+from wenet_uio.hub_address import hub_address
 
 
 def parser() -> argparse.ArgumentParser:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 
+from wenet_uio.addons.publish.load import model_to_train
 from wenet_uio.allocator import keep_freed_memory
 from wenet_uio.cli import command_parser, run
 from wenet_uio.config import Config, load_config
@@ -48,7 +49,6 @@ from wenet_uio.hub_address import (
     named_model,
     require_no_name,
 )
-from wenet_uio.addons.publish.load import model_to_train
 from wenet_uio.messages import start_log, unsaid
 from wenet_uio.models.build import build_trainable
 from wenet_uio.models.lengths import ctc_frames

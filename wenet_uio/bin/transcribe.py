@@ -25,6 +25,7 @@ from typing import TextIO
 
 from tqdm import tqdm
 
+from wenet_uio.addons.publish.load import local_model
 from wenet_uio.api.inputs import Input
 from wenet_uio.api.load import load_model
 from wenet_uio.api.options import TranscribeOptions
@@ -34,7 +35,6 @@ from wenet_uio.cli import command_parser, run
 from wenet_uio.config.command_line import add_trust_code
 from wenet_uio.files import written_aside
 from wenet_uio.hub_address import add_revision
-from wenet_uio.addons.publish.load import local_model
 from wenet_uio.messages import hides_bar, note
 from wenet_uio.options import add_options, values_of
 from wenet_uio.search import MODES, check_modes

@@ -76,17 +76,8 @@ def installed_records(table: Mapping[str, str]) -> Iterator[Any]:
     left out.
     """
     for use in dict.fromkeys(table.values()):
-        if _is_installed(use):
+        if Loaded(use).is_installed:
             yield named_object(use, use)
-
-
-def _is_installed(use: str) -> bool:
-    """Tell whether there is the module of `module:name`."""
-    module = use.partition(":")[0]
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:  # nor is there the folder above it
-        return False
 
 
 class NamedSections(Mapping[str, type[Section]]):
@@ -126,3 +117,22 @@ class Loaded:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Import the code and call it."""
         return named_object(self.use, self.use)(*args, **kwargs)
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether this installation has the module."""
+        try:
+            return find_spec(self.use.partition(":")[0]) is not None
+        except ModuleNotFoundError:  # nor is there the folder above it
+            return False
+
+    def require(self) -> None:
+        """Make sure that this installation has the module, without importing it.
+
+        Raises:
+            ConfigError: it was taken away.
+        """
+        if not self.is_installed:
+            raise ConfigError(
+                f"{self.use.partition(':')[0]}: this installation was made without it"
+            )

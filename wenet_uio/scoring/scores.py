@@ -149,7 +149,7 @@ def _write_totals(scores: Scores, file: IO[str], resamples: int) -> None:
         named = listed(scores.extra, _NAMED)
         file.write(f"Extra: {len(scores.extra)} without reference, not scored: {named}\n")
 
-    # score.sh and train/run_report.py parse this line.
+    # score.sh and addons/publish/run_report.py parse this line.
     file.write(f"Overall -> {scores.overall}\n")
 
     if resamples and scores.utterances:

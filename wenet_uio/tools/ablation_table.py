@@ -10,7 +10,6 @@ import argparse
 from collections.abc import Sequence
 
 from wenet_uio.cli import command_parser, run
-from wenet_uio.addons.publish.ablation import write_table
 
 
 def parser() -> argparse.ArgumentParser:

@@ -14,10 +14,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from wenet_uio.cli import command_parser, run
-from wenet_uio.run_files import board_folder
 from wenet_uio.addons.publish.model_card import CardFacts, write_model_card
 from wenet_uio.addons.publish.run_report import worse_than_before, write_run_report
+from wenet_uio.cli import command_parser, run
+from wenet_uio.run_files import board_folder
 
 
 def parser() -> argparse.ArgumentParser:

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from wenet_uio.extras import need_extra
 from wenet_uio.files import written_aside
+from wenet_uio.train.observers import BOARDS
 from wenet_uio.train.tracker_entry import Entry
 
 log = logging.getLogger(__name__)
@@ -48,13 +49,14 @@ class Board(Protocol):
 
 
 def check_trackers(names: Iterable[str]) -> None:
-    """Make sure that the packages of trackers are installed.
+    """Make sure that the add-on of trackers and their packages are installed.
 
     Raises:
-        ValueError: one is not; the message says how to install it.
+        ValueError: one is not; the message says which, and how to install it.
     """
     for name in names:
         if name != "tensorboard":
+            BOARDS[name].require()
             need_extra(name, (name,))
 
 
@@ -69,15 +71,7 @@ def new_run(name: str) -> str:
 
 def open_board(name: str, folder: Path, run: str, config: Mapping[str, Any]) -> Board:
     """Open a run of a tracker, which is new if the tracker has no `run`."""
-    # Their packages take seconds to import; only rank 0 needs them.
-    if name == "wandb":
-        from wenet_uio.addons.publish.board_wandb import WandbBoard
-
-        return WandbBoard(folder, run, config)
-
-    from wenet_uio.addons.publish.board_mlflow import MlflowBoard
-
-    return MlflowBoard(folder, run, config)
+    return BOARDS[name](folder, run, config)
 
 
 class Trackers:

@@ -28,14 +28,13 @@ from wenet_uio.train.engine import Engine
 from wenet_uio.train.environment import environment
 from wenet_uio.train.metrics import OF_TRAINING, Totals
 from wenet_uio.train.micro_batches import Loader, steps, timed
-from wenet_uio.addons.publish.model_card import write_model_card
 from wenet_uio.train.nonfinite import NonfiniteFile
 from wenet_uio.train.observation import FirstUtterance, observe
+from wenet_uio.train.observers import show_complete
 from wenet_uio.train.only_shows import only_shows
 from wenet_uio.train.outcome import LaunchedStep, StepOutcome
 from wenet_uio.train.progress import Progress
 from wenet_uio.train.report import Reporter
-from wenet_uio.addons.publish.run_report import write_run_report
 from wenet_uio.train.running_average import RunningAverage
 from wenet_uio.train.stop import StopRequest
 from wenet_uio.train.timing import SOON, Place, Stopwatch
@@ -128,13 +127,8 @@ class Trainer:
         if self.world.rank == 0:
             self.folder.keep(self.config.keep_last, self.config.keep_best)
             self.folder.finish(self.progress.newest_weights)
-            if self.config.report:
-                with only_shows("report"):
-                    report = write_run_report(self.folder.path, self.reporter.tensorboard_dir)
-                    log.info("report: %s", report)
-
-            with only_shows("model card"):
-                write_model_card(self.folder.path)
+            board = self.reporter.tensorboard_dir
+            show_complete(self.folder.path, board, report=self.config.report)
 
         return True
 

@@ -9,9 +9,9 @@ import yaml
 
 import wenet_uio
 from tests.support.train.training_corpus import CONFIG
+from wenet_uio.addons.publish.model_card import MARKER, CardFacts, write_model_card
 from wenet_uio.config import load_config, save_config
 from wenet_uio.models import build_model
-from wenet_uio.addons.publish.model_card import MARKER, CardFacts, write_model_card
 
 UNITS = ("<blank>", "<unk>", "a", "b", "c", "<sos/eos>")
 WER = "Overall -> 4.63 % N=1047 C=1000 S=45 D=2 I=1\n95 % interval -> 3.91 to 5.40 %, 1000 resamples …\n"

@@ -1,1 +1,1 @@
-"""Download models of a hub to local folders, and load them."""
+"""What shows and shares models: hub, model cards, reports of runs, trackers, ablations."""

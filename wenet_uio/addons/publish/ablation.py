@@ -10,6 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from wenet_uio.addons.publish.model_card import untrained
 from wenet_uio.config import load_config
 from wenet_uio.files import written_aside
 from wenet_uio.run_files import TRAIN_CONFIG
@@ -18,7 +19,6 @@ from wenet_uio.scoring.scores import score
 from wenet_uio.scoring.wer import Counts
 from wenet_uio.scoring.words import Unit, WordRules
 from wenet_uio.text.table import read_table
-from wenet_uio.addons.publish.model_card import untrained
 from wenet_uio.train.pictures import figure_of
 
 RESAMPLES = 1000

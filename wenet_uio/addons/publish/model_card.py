@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 import yaml
 
+from wenet_uio.addons.publish.run_report import error_rates
 from wenet_uio.config import Config, ConfigError, load_config
 from wenet_uio.config.yaml_file import parse_yaml, read_yaml
 from wenet_uio.files import written_aside
@@ -29,7 +30,6 @@ from wenet_uio.search.streaming import obstacle_of
 from wenet_uio.text.tokenizer import OWN_UNITS
 from wenet_uio.train.checkpoint import numbered
 from wenet_uio.train.environment import PACKAGES
-from wenet_uio.addons.publish.run_report import error_rates
 from wenet_uio.uris import published, shown
 
 MARKER = "<!-- report_run.py of wenet_uio writes this file anew. Remove this line to keep changes of the text. -->"
