@@ -33,6 +33,7 @@ from wenet_uio.uris import ShownStream
 FORMAT_OF_DEBUG = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 COLUMNS = 80
 """Width of every help."""
+ADDONS = "wenet_uio.addons."
 log = logging.getLogger(__name__)
 REMEDIES = {
     errno.ENOSPC: "free space",
@@ -64,8 +65,9 @@ def run(main: Callable[[], int | None], *, prints_data: bool = False) -> None:
     """Call `main` and exit with its status (None is 0).
 
     Everything that the process prints from now on is shown without passwords and signatures, and
-    without commands for terminals, stack traces too. A ValueError or OSError is printed as one
-    `error:` line; the exit status is 1, or AGAIN after a StartAgainError.
+    without commands for terminals, stack traces too. A ValueError or OSError, and an add-on
+    that was taken away, is printed as one `error:` line; the exit status is 1, or AGAIN after a
+    StartAgainError.
 
     Args:
         prints_data: standard output has texts of utterances, which are printed unchanged, unless
@@ -88,6 +90,11 @@ def run(main: Callable[[], int | None], *, prints_data: bool = False) -> None:
     except BrokenPipeError:  # the reader of our output, such as `head`, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 141
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith(ADDONS):
+            raise
+        print(f"error: {error.name}: this installation was made without it", file=sys.stderr)
+        status = 1
     except (ValueError, OSError) as error:
         print(f"error: {_described(error)}", file=sys.stderr)
         log.debug("where the error comes from", exc_info=error)

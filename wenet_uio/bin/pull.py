@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from wenet_uio.addons.publish.pull import pull
 from wenet_uio.cli import command_parser, run
 from wenet_uio.hub_address import add_revision
 
@@ -30,6 +29,8 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Download the model and say what it is."""
     args = parser().parse_args(arguments)
+    from wenet_uio.addons.publish.pull import pull
+
     pulled = pull(args.model, revision=args.revision, offline=args.offline, compare_all=True)
     print(f"source: {pulled.source} at {pulled.commit}")
     print(f"licence: {pulled.licence or 'not stated; ask its owner before you use it'}")

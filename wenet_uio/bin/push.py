@@ -15,13 +15,14 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
-from wenet_uio.addons.publish.licences import check_licence
-from wenet_uio.addons.publish.push import push
-from wenet_uio.addons.publish.stage import Staged, stage_model
 from wenet_uio.cli import command_parser, run
 from wenet_uio.config.command_line import add_trust_code
 from wenet_uio.hub_address import hub_address
+
+if TYPE_CHECKING:
+    from wenet_uio.addons.publish.stage import Staged
 
 
 def parser() -> argparse.ArgumentParser:
@@ -60,6 +61,10 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Upload the model and say what is where."""
     args = parser().parse_args(arguments)
+    from wenet_uio.addons.publish.licences import check_licence
+    from wenet_uio.addons.publish.push import push
+    from wenet_uio.addons.publish.stage import stage_model
+
     address = hub_address(args.name, args.revision)
     check_licence(args.license, args.license_name)
 

@@ -21,10 +21,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from wenet_uio.addons.publish.load import local_model
 from wenet_uio.api.load import load_model
 from wenet_uio.cli import command_parser, run
 from wenet_uio.config.command_line import add_trust_code
+from wenet_uio.convert.named_model import local_model
 from wenet_uio.extras import need_extra
 from wenet_uio.hub_address import add_revision, name_of
 from wenet_uio.messages import start_log

@@ -19,7 +19,6 @@ from pathlib import Path
 
 import torch
 
-from wenet_uio.addons.publish.load import model_to_train
 from wenet_uio.allocator import keep_freed_memory
 from wenet_uio.cli import command_parser, run
 from wenet_uio.config import Config, load_config
@@ -413,6 +412,8 @@ def start_of(args: argparse.Namespace, folder: RunFolder, world: World) -> Start
     into = folder.path / CONVERTED
     path = args.start
     if is_hub_address(path):
+        from wenet_uio.addons.publish.load import model_to_train
+
         pulled = model_to_train(path, args.commit)
         path, args.commit = pulled.folder, pulled.commit
     else:

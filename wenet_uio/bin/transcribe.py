@@ -25,7 +25,6 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from wenet_uio.addons.publish.load import local_model
 from wenet_uio.api.inputs import Input
 from wenet_uio.api.load import load_model
 from wenet_uio.api.options import TranscribeOptions
@@ -33,6 +32,7 @@ from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.read import audio_info
 from wenet_uio.cli import command_parser, run
 from wenet_uio.config.command_line import add_trust_code
+from wenet_uio.convert.named_model import local_model
 from wenet_uio.files import written_aside
 from wenet_uio.hub_address import add_revision
 from wenet_uio.messages import hides_bar, note

@@ -26,6 +26,8 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the files and print the path of the table."""
     args = parser().parse_args(arguments)
+    from wenet_uio.addons.publish.ablation import write_table
+
     print(write_table(args.folder, args.rows, args.tests.split()))
 
 

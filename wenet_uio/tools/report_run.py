@@ -14,8 +14,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from wenet_uio.addons.publish.model_card import CardFacts, write_model_card
-from wenet_uio.addons.publish.run_report import worse_than_before, write_run_report
 from wenet_uio.cli import command_parser, run
 from wenet_uio.run_files import board_folder
 
@@ -46,6 +44,9 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the report and the model card, and print their paths."""
     args = parser().parse_args(arguments)
+    from wenet_uio.addons.publish.model_card import CardFacts, write_model_card
+    from wenet_uio.addons.publish.run_report import worse_than_before, write_run_report
+
     given = args.tensorboard_dir
     board = None if given is None else board_folder(args.model_dir, given)
     print(write_run_report(args.model_dir, board), flush=True)

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support import preloaded
-from wenet_uio.addons.publish.load import local_model
+from wenet_uio.convert.named_model import local_model
 from wenet_uio.hub_address import name_of
 
 NAMES = ("units.txt", "train.yaml", "avg.pt")

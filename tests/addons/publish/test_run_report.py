@@ -16,7 +16,7 @@ from tests.support.markup import check_markup
 from tests.support.train.training_corpus import write_corpus
 from wenet_uio.addons.publish.run_report import worse_than_before, write_run_report
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def start(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:

@@ -10,7 +10,7 @@ from wenet_uio.api.load import load_model
 from wenet_uio.api.recogniser import SpeechRecogniser
 from wenet_uio.convert.converted import write_model
 from wenet_uio.convert.layouts import convert, layouts
-from wenet_uio.hub_address import hub_address, is_hub_address, named_model, require_no_name
+from wenet_uio.hub_address import hub_address
 from wenet_uio.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
 
 log = logging.getLogger(__name__)
@@ -42,18 +42,13 @@ def from_pretrained(
     return load_model(folder, device=device, trust_code=trust_code)
 
 
-def local_model(path: str, revision: str | None = None) -> str:
-    """Return the folder of `hf://org/name`, which is downloaded; other paths stay as they are.
+def downloaded(address: str) -> Path:
+    """Return the folder of `hf://org/name`, as load_model takes it.
 
     Raises:
-        OSError, ValueError: see named_model, require_no_name and pull.
+        OSError, ValueError: see pull.
     """
-    address_or_path = named_model(path, revision)
-    if is_hub_address(address_or_path):
-        return str(usable_folder(pull(address_or_path)))
-
-    require_no_name(address_or_path)
-    return address_or_path
+    return usable_folder(pull(address))
 
 
 def model_to_train(address: str, commit: str | None = None) -> Pulled:
