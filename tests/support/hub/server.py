@@ -19,8 +19,9 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from tests.support.serve.running_server import running
-from wenet_uio.addons.publish.pull import WEIGHTS
 
+LARGE = (".pt", ".pth", ".bin", ".safetensors", ".zip", ".onnx")
+"""Endings of files that the hub stores apart, by their digest."""
 ROOT = Path(__file__).resolve().parents[3]
 MAIN = "main"
 WRITER, READER = "secret-of-the-writer", "secret-of-the-reader"
@@ -116,7 +117,7 @@ def large_digest(body: bytes) -> str:
 
 def is_large(file: str) -> bool:
     """Whether a file is stored by its SHA-256."""
-    return file.endswith(WEIGHTS)
+    return file.endswith(LARGE)
 
 
 class _Answer(BaseHTTPRequestHandler):
