@@ -262,17 +262,6 @@ def test_null_survives_saving_where_the_default_is_a_value(tmp_path: Path) -> No
     assert load_config(tmp_path / "train.yaml").keep_last is None
 
 
-def test_a_train_yaml_of_earlier_versions_with_our_keys_in_place_loads() -> None:
-    values = {
-        "dataset_conf": {
-            "filter_conf": {"max_duration": 20.0},
-            "mfcc_conf": {"cepstral_lifter": 0.0},
-        }
-    }
-    data = parse_config(values, "train.yaml").dataset_conf
-    assert (data.filter_conf.max_duration, data.mfcc_conf.cepstral_lifter) == (20.0, 0.0)
-
-
 @pytest.mark.parametrize(
     "own", ["x", {"dataset_conf": {"filter_conf": {"max_duration_": 2}}}, {"encodr": {}}]
 )

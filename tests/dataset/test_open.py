@@ -56,7 +56,7 @@ def test_a_plain_list_is_opened_as_by_open_list(make_lists):
 def in_turns(mix):
     """Source of each batch of the first pass, in order."""
     corpus = Passes(mix).corpus_of(0)
-    plan = EpochPlan(corpus, MEASURE, seed=1, epoch=0, division=Division(1))
+    plan = EpochPlan(corpus, MEASURE, seed=1, epoch=0, division=Division(1, 1))
     sources = corpus.shard_sources
     return [
         int(sources.numbers(batch.pieces[0].shards)[0])

@@ -107,7 +107,7 @@ def test_both_views_of_a_planned_batch_stay_within_the_bound(conf):
         dataset.model_copy(update={"views": ViewsConf()}), training=True, text_length_is_tokens=True
     )
     assert measure.digest() != one_view.digest()
-    plan = EpochPlan(corpus, measure, seed=1, epoch=0, division=Division(1))
+    plan = EpochPlan(corpus, measure, seed=1, epoch=0, division=Division(1, 1))
     planned = 0
     for t in range(plan.num_batches):
         for piece in plan.batch(t).pieces:

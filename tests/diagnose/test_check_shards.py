@@ -18,6 +18,7 @@ from wenet_uio.dataset.corpus.index import read_index, write_index
 from wenet_uio.dataset.corpus.indexing import build_index
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
+from wenet_uio.dataset.corpus.shard_scan import pages_of
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.diagnose.findings import LOSSES
 from wenet_uio.prepare.shard_writer import PackedSample, write_shard
@@ -237,14 +238,13 @@ def test_an_index_in_another_order_is_named_and_made_again(shards, mixed):
     )
 
 
-def test_damage_that_an_earlier_version_did_not_see_is_named_by_the_check(shards):
+def test_damage_that_an_index_does_not_name_is_named_by_the_check(shards):
     tar = shards.parent / "tail_of_zeros.tar"
     shard = Shard(tar)
     shard.data += bytes(50_000)
     tar.write_bytes(shard.data)
-    write_index(
-        [sidecar_of(tar)], replace(shard.rows, tar_pages=""), [], {"tar_bytes": len(shard.data)}
-    )
+    rows = replace(shard.rows, tar_pages=pages_of(tar))
+    write_index([sidecar_of(tar)], rows, [], {"tar_bytes": len(shard.data)})
     build_index(str(shards), "shard")
     assert open_list(str(shards), "shard").bad == []
     report = check(shards, "shard", processes=1, tokenizer=None, filters=False)

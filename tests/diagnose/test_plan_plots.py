@@ -97,7 +97,7 @@ def test_any_plan_is_drawn(sizes, tmp_path):
     corpus = mixture(sizes) if len(sizes) > 1 else IndexOnlyCorpus(sizes[0])
     rule = measure(batch_type="static", batch_size=4)
     collector = PlanCollector(Passes(corpus).corpus_of(0), rule, 2)
-    plan = EpochPlan(Passes(corpus).corpus_of(0), rule, seed=1, epoch=0, division=Division(1))
+    plan = EpochPlan(Passes(corpus).corpus_of(0), rule, seed=1, epoch=0, division=Division(1, 1))
     for index in range(plan.num_batches):
         collector(plan.batch(index))
     write_plot(str(tmp_path / "plan.png"), collector.series(), "a $title")

@@ -125,16 +125,6 @@ def test_a_folder_that_was_moved_with_its_list_still_belongs_to_it(make_utteranc
     assert open_list(str(tmp_path / "new" / "list"), "shard").num_samples == 2
 
 
-def test_shards_of_earlier_versions_belong_to_the_list_that_names_them(make_utterances, tmp_path):
-    lines = make_utterances(4)
-    pack(lines, tmp_path / "s", str(tmp_path / "list"), ShardOptions(per_shard=2))
-    (tmp_path / "s" / ".packed" / "shards.list").unlink()
-    with pytest.raises(ValueError, match="belong to another list, or were made by another tool"):
-        pack(lines[2:], tmp_path / "s", str(tmp_path / "dev.list"))
-    pack(lines[2:], tmp_path / "s", str(tmp_path / "list"))
-    assert open_list(str(tmp_path / "list"), "shard").num_samples == 2
-
-
 @pytest.mark.parametrize("place", [".", "0_5"])
 def test_tars_of_another_tool_with_the_same_names_are_kept(make_utterances, tmp_path, place):
     tar = tmp_path / "s" / place / "shards_000000000.tar"

@@ -66,7 +66,7 @@ def test_wrong_times_are_refused_by_name(bad):
 def test_segments_are_limited_to_the_lengths_of_training_utterances(tmp_path):
     assert Cutting.of_run(tmp_path) == Cutting()  # a folder without environment.yaml
     run = RunFolder(tmp_path)
-    run.note_start({"started": "by an older version"})
+    run.note_start({"started": "2026-01-01 00:00:00"})
     assert Cutting.of_run(tmp_path) == Cutting()
     run.note_start({"utterance_seconds": {"median": 0.4, "most": 0.7, "longest": 2.0}})
     assert Cutting.of_run(tmp_path) == Cutting(usual=0.7, window=2.0, overlap=1.0)

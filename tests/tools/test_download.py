@@ -152,7 +152,7 @@ def test_a_file_that_changes_while_it_is_read_is_started_over(server, tmp_path, 
 
 
 def test_a_part_of_unknown_version_is_started_over(server, tmp_path):
-    (tmp_path / "x.part").write_bytes(b"of an earlier version of this tool")
+    (tmp_path / "x.part").write_bytes(b"without a note of its version")
     assert download(server.url, tmp_path / "x").read_bytes() == BODY
     assert server.requests == [None]
 

@@ -143,7 +143,9 @@ def test_by_default_the_last_five_epochs_are_averaged_or_as_few_more_as_were_kep
 ) -> None:
     for epoch in range(9):
         (tmp_path / f"running_{epoch}.pt").touch()
-        (tmp_path / f"epoch_{epoch}.yaml").write_text("model_avg: {count: 3, decay: null}\n")
+        (tmp_path / f"epoch_{epoch}.yaml").write_text(
+            "model_avg: {count: 3, decay: null, since: 0}\n"
+        )
     assert usual_range(tmp_path, 8) == 5
     assert usual_range(tmp_path, 4) is None
     (tmp_path / "running_3.pt").unlink()

@@ -26,7 +26,6 @@ from tests.train.test_trainer import CV, Killed, handler_of_sigterm, make_traine
 from wenet_uio.config import ConfigError
 from wenet_uio.train import trainer as training
 from wenet_uio.train.averaging import choose_epochs
-from wenet_uio.train.progress import Progress
 from wenet_uio.train.timing import Place, Timing, schedule_steps
 from wenet_uio.train.trainer import Trainer
 
@@ -380,12 +379,6 @@ def test_every_run_says_after_20_steps_how_long_it_will_take(
         r"the whole run will take about \d\d:\d\d, 30 steps, \S+ s a step; max_hours \(--hours of a"
     )
     assert len(re.findall(said, caplog.text)) == 1
-
-
-def test_states_of_earlier_versions_are_read() -> None:
-    state = Progress(step=7).state_dict()
-    del state["timing"]
-    assert Progress.from_state_dict(state).timing == Timing()
 
 
 @pytest.mark.parametrize("hours", [0, -1, float("inf"), float("nan"), "two"])

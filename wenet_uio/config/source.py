@@ -116,7 +116,7 @@ class SourceConf(Section):
         if not isinstance(values, dict):
             return values
 
-        values, known_keys = _with_our_names(values), _defaults_of_all_types().keys()
+        values, known_keys = _with_our_names(values), _keys_of_all_types()
         # An unknown key may be a misspelled required one; it is the problem then.
         if values.keys() <= known_keys:
             cls._require_keys(values)
@@ -134,14 +134,9 @@ class SourceConf(Section):
 
     @classmethod
     def _refuse_lost_keys(cls, values: Mapping[str, Any]) -> None:
-        """Raise a ValueError if a key means something to other types only.
-
-        The train.yaml of an earlier version states the keys of all types, with their defaults;
-        these are no problem.
-        """
-        defaults = _defaults_of_all_types()
-        foreign_keys = (defaults.keys() & values.keys()) - cls.model_fields.keys() - set(INHERITED)
-        lost = sorted(key for key in foreign_keys if values[key] and values[key] != defaults[key])
+        """Raise a ValueError if a key means something to other types only, and has a value."""
+        foreign_keys = _keys_of_all_types() - cls.model_fields.keys() - set(INHERITED)
+        lost = sorted(key for key in foreign_keys if values.get(key))
         if lost:
             raise ValueError(
                 f"a source of type {values['type']} has no {' and '.join(lost)}; "
@@ -273,13 +268,9 @@ def source_sections() -> Mapping[type[SourceConf], tuple[str, ...]]:
 
 
 @lru_cache
-def _defaults_of_all_types() -> Mapping[str, Any]:
-    """Return {key of any type: its default}."""
-    return {
-        name: field.get_default(call_default_factory=True, validated_data={})
-        for section in source_sections()
-        for name, field in section.model_fields.items()
-    }
+def _keys_of_all_types() -> frozenset[str]:
+    """Return the keys that a type of sources has."""
+    return frozenset(name for section in source_sections() for name in section.model_fields)
 
 
 def _types_with(key: str) -> list[str]:

@@ -23,26 +23,24 @@ STATE_KEYS = frozenset(
         "epoch",
         "data_pass",
         "position",
+        "micro_batches",
         "steps_done",
         "seed",
         "lanes",
+        "synced",
+        "group_shards",
+        "turns_by_step",
         "offsets",
+        "owed",
+        "planner",
         "corpus",
         "measure",
+        "counts",
         "partition",
+        "reshuffle",
     )
 )
-"""Keys of the states of all versions."""
-IN_EARLIER_STATES = {
-    "planner": 1,
-    "micro_batches": 0,
-    "synced": None,
-    "group_shards": 1,
-    "turns_by_step": False,
-    "owed": {},
-    "rounds": "reshuffled",
-}
-"""Values of the keys that states of earlier versions lack."""
+"""Keys of a state."""
 
 
 @dataclass(frozen=True)
@@ -261,7 +259,6 @@ class Cursor:
             "counts": self.corpus.counts_digest,
             "partition": self.partition,
             "reshuffle": self.reshuffle,
-            "rounds": self.passes.rounds,
         }
 
     def load_state_dict(self, state: dict[str, Any], *, allow_changes: bool = False) -> None:
@@ -273,13 +270,6 @@ class Cursor:
         Raises:
             ValueError: what changed, and what to do about it; or the state is not one of this data.
         """
-        # What earlier versions did not save is taken to be as it is now.
-        unsaved = {"reshuffle": self.reshuffle, "counts": self.corpus.counts_digest}
-        state = {**IN_EARLIER_STATES, **unsaved, **state}
-        if "measure" in state and self.measure.has_digest(state["measure"]):
-            # An earlier version gave the same measure another digest.
-            state["measure"] = self.measure.digest()
-
         changed = self._changes_since(state)
         is_inside_pass = state["position"] or state["micro_batches"]
         if changed and is_inside_pass and not allow_changes:
@@ -332,7 +322,6 @@ class Cursor:
             "counts": f"the numbers of tokens of {self.corpus.data_list}",
             "partition": "partition",
             "reshuffle": "shuffle",
-            "rounds": "the order of a mixture without shuffle",
             "planner": f"the planner of wenet_uio (version {state['planner']}, now "
             f"{current['planner']})",
         }

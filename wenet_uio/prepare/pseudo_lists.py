@@ -297,18 +297,12 @@ def _records(corpus: ShardCorpus, shard: int) -> Iterator[list[Any]]:
     A record is [text, start, end, other fields, key, audio member].
     """
     rows = corpus.rows(shard)
+    if rows.records is None:
+        raise ListError(
+            f"{corpus.files(shard)}: has no manifest; give the list that was made for decoding"
+        )
     for first, size in zip(rows.text_offset, rows.text_size, strict=True):
-        record = []
-        if rows.records is not None:
-            record = json.loads(bytes(rows.records[int(first) : int(first + size)]))
-
-        if len(record) != 6:
-            raise ListError(
-                f"{corpus.files(shard)}: its index is of an earlier version; remove it and decode "
-                "again"
-            )
-
-        yield record
+        yield json.loads(bytes(rows.records[int(first) : int(first + size)]))
 
 
 def _entry(record: list[Any], choice: Choice) -> dict[str, Any]:

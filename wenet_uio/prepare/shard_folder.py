@@ -57,8 +57,7 @@ def take_over(
         return
 
     lost = [] if overwrite else _lost(folder, naming, jobs)
-    # Earlier versions left no note. A list that names the shards is then their owner.
-    if lost and not (owner is None and _names_any(data_list, lost)):
+    if lost:
         owner_shown = "another list, or were made by another tool"
         if owner:
             owner_shown = f"the list {os.path.normpath(folder / owner)}"
@@ -110,14 +109,6 @@ def _files_of(folder: Path, naming: ShardNaming) -> list[tuple[Path, Path]]:
                 files.append((path, path.with_name(whole)))
 
     return files
-
-
-def _names_any(data_list: str, tars: Sequence[Path]) -> bool:
-    """Tell whether a list exists and has one of the tars in a line."""
-    if not Path(data_list).is_file():
-        return False
-    lines = set(Path(data_list).read_text(encoding="utf-8", errors="replace").splitlines())
-    return any(str(tar) in lines for tar in tars)
 
 
 def _places(folder: Path) -> list[Path]:

@@ -281,10 +281,7 @@ def _fingerprint(job: ShardJob) -> str:
     state = blake2b(repr((FORM, astuple(job.storing), job.max_bytes)).encode(), digest_size=16)
     for line in job.utterances:
         version = version_of_file(place_of(line.wav).path)
-        values = (line.key, line.wav, line.text, line.start, line.end, version)
-        # Only if there are other fields, so that receipts of earlier versions stay valid.
-        if line.extra:
-            values = (*values, line.extra)
+        values = (line.key, line.wav, line.text, line.start, line.end, line.extra, version)
         state.update(repr(values).encode())
 
     return state.hexdigest()

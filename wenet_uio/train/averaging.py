@@ -329,7 +329,7 @@ def usual_range(folder: str | Path, last: int) -> int | None:
     """
     folder = Path(folder)
     record = _record(folder, last)
-    if record["decay"] is not None or record.get("since"):  # earlier versions did not write `since`
+    if record["decay"] is not None or record["since"]:
         return None
 
     kept = [epoch for epoch, _ in numbered(folder, f"{RUNNING}_*.pt") if epoch <= last - EPOCHS]

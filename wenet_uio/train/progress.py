@@ -111,6 +111,6 @@ class Progress:
             "total": Totals(state["total"]),
             "samples": Counter(state["samples"]),
             "costs": Counter(state["costs"]),
-            "timing": Timing.from_state_dict(state.get("timing", {})),  # earlier states lack it
+            "timing": Timing.from_state_dict(state["timing"]),
         }
         return cls(**{**state, **sums})

@@ -67,10 +67,9 @@ class RunningAverage:
             return
 
         conf = self.conf.model_dump()
-        saved = state.get("conf", conf)  # older states lack it
-        if saved != conf:
+        if state["conf"] != conf:
             raise ValueError(
-                f"model_avg: the average of this run has {_listed(saved)}, the config has "
+                f"model_avg: the average of this run has {_listed(state['conf'])}, the config has "
                 f"{_listed(conf)}; an average cannot go on in another way: give the former values, "
                 "or train in another folder"
             )

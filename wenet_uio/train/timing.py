@@ -111,7 +111,7 @@ class Timing:
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Any]) -> Timing:
         """Return the times of a `state_dict`."""
-        return cls(**{**state, "recent": list(state.get("recent", ()))})
+        return cls(**{**state, "recent": list(state["recent"])})
 
     # What a run measures
 

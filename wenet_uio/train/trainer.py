@@ -206,8 +206,7 @@ class Trainer:
         self.train.load_state_dict(state["data"], allow_changes=allow_data_changes)
         starts_pass_over = self.train.state_dict()["position"] != state["data"]["position"]
         changes = changes_since(state, self.config, seed)
-        if "lists" in state:  # those of earlier versions have none
-            changes += changed_lists(state["lists"], self._lists)
+        changes += changed_lists(state["lists"], self._lists)
         for change in changes:
             log.info("changed since the run began: %s", change)
 

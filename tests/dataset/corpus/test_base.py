@@ -3,16 +3,13 @@ import pytest
 
 from tests.support.data.mixtures import mixture
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.dataset.corpus.columns import read_columns, write_columns
 from wenet_uio.dataset.corpus.index import Stored
-from wenet_uio.dataset.corpus.indexing import index_of
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.corpus.shard_corpus import ShardCorpus
 from wenet_uio.dataset.corpus.token_counts import TokenCounted
 from wenet_uio.dataset.plan.measure import measure_of
-from wenet_uio.files import written_aside
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.labels import Tokenizer
 
@@ -101,22 +98,3 @@ def test_costs_and_filtered_samples_are_known_without_the_index_of_any_shard(
     assert rule.shard_units(shard).tolist() == units
     assert rule.filtered(shard) == filtered
     assert bool(filtered) == (name != "quadratic")
-
-
-@pytest.mark.parametrize("name", EVERY_LENGTH)
-def test_an_index_without_lengths_of_an_earlier_version_gives_the_same_costs(make_lists, name):
-    path, rule = make_lists(40, per_shard=4)["shard"], measure(name)
-    units = rule.shard_units(open_list(path, "shard")).tolist()
-    columns, meta = read_columns(index_of(path))
-    old = {
-        name: column
-        for name, column in columns.items()
-        if name not in (*Stored._fields, "first_row")
-    }
-    assert len(old) == len(columns) - 4
-    with written_aside(index_of(path)) as file:
-        write_columns(file, old, meta)
-    before = index_of(path).read_bytes()
-    corpus = open_list(path, "shard")
-    assert rule.shard_units(corpus).tolist() == units
-    assert index_of(path).read_bytes() == before

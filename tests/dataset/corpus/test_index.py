@@ -56,6 +56,6 @@ def test_a_list_with_a_new_time_and_the_same_content_is_not_indexed_again(make_l
         assert index_of(path).stat().st_mtime_ns == before
 
 
-def test_a_key_that_an_index_of_another_version_holds_is_given_as_one_word():
+def test_a_key_of_an_index_of_another_tool_is_given_as_one_word():
     rows = rows_of([Entry(key, 1, 16000, 0, 0, 1) for key in ("my a", "b\nevil words", "c")])
     assert [rows.key(row) for row in range(3)] == ["my_a", "b_evil_words", "c"]

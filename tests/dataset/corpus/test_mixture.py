@@ -61,7 +61,7 @@ def test_a_batch_mixes_sources_unless_per_batch_is_set():
 
 def test_an_utterance_taken_twice_is_augmented_differently():
     corpus = Passes(mixture((0.05, 0.05, 0.9))).corpus_of(0)
-    plan = EpochPlan(corpus, MEASURE, seed=1, epoch=0, division=Division(1))
+    plan = EpochPlan(corpus, MEASURE, seed=1, epoch=0, division=Division(1, 1))
     seeds = [
         int(s)
         for t in range(plan.num_batches)
@@ -103,7 +103,7 @@ def test_with_round_robin_all_sources_have_equally_many_batches_in_strict_turns(
     measure = measure_of(DatasetConf(batch_conf=BatchConf(**batch_conf)), training=True)
     mix = balanced((2.0, 6.0, 11.0), LONG, "round_robin", measure)
     corpus = Passes(mix).corpus_of(1)
-    plan = EpochPlan(corpus, measure, seed=1, epoch=1, division=Division(1))
+    plan = EpochPlan(corpus, measure, seed=1, epoch=1, division=Division(1, 1))
     batches = [plan.batch(t) for t in range(plan.num_batches)]
     of_batch = [
         {int(n) for piece in b.pieces for n in corpus.shard_sources.numbers(piece.shards)}
@@ -129,7 +129,7 @@ def test_with_round_robin_no_batch_is_empty_if_a_source_has_few_long_utterances(
         "mixture", [Source(corpora[0], 5 / 405), Source(corpora[1], 400 / 405)], 405, "round_robin"
     )
     corpus = Passes(mix).corpus_of(0)
-    plan = EpochPlan(corpus, measure, seed=1, epoch=0, division=Division(1))
+    plan = EpochPlan(corpus, measure, seed=1, epoch=0, division=Division(1, 1))
     batches = [plan.batch(t) for t in range(plan.num_batches)]
     assert all(len(piece) for batch in batches for piece in batch.pieces)
     assert sum(len(batch) for batch in batches) + sum(plan.filtered().values()) == 405

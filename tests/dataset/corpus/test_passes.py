@@ -14,7 +14,7 @@ def test_every_pass_of_a_plain_corpus_is_the_corpus_and_has_no_state():
     passes = Passes(corpus)
     assert passes.corpus_of(0) is passes.corpus_of(5) is corpus
     assert passes.offsets(5) == {}
-    assert passes.starting_at(2, {"0 ab": 7}).corpus_of(2) is corpus
+    assert passes.starting_at(2, {"ab": 7}, {}).corpus_of(2) is corpus
 
 
 def test_samples_of_a_plain_corpus_are_their_own_origin_and_have_one_source():
@@ -33,7 +33,7 @@ def test_offsets_count_what_was_read_of_every_source():
     names = mix.state_names
     assert names == [source.corpus.digest[:16] for source in mix.sources]
     assert Passes(mix).offsets(3) == dict(zip(names, (75, 75, 150), strict=True))
-    resumed = Passes(mix).starting_at(3, {names[0]: 7})  # a source without a state starts at 0
+    resumed = Passes(mix).starting_at(3, {names[0]: 7}, {})  # a source without a state starts at 0
     assert resumed.offsets(3) == dict(zip(names, (7, 0, 0), strict=True))
     assert resumed.offsets(4) == dict(zip(names, (32, 25, 50), strict=True))
 
@@ -46,7 +46,7 @@ def test_a_source_in_front_of_the_others_leaves_their_offsets_and_streams_as_the
         *(Source(source.corpus, 0.25) for source in reversed(former.sources)),
     ]
     now = Mixture("mixture", sources, 80, False)
-    passes = Passes(now).starting_at(1, Passes(former).offsets(1))
+    passes = Passes(now).starting_at(1, Passes(former).offsets(1), {})
     assert [passes.offsets(1)[name] for name in now.state_names] == [0, 20, 20]
     before, after = taken(Passes(former), 0)[0], taken(passes, 1)[0]
     for number in (0, 1):  # no utterance of the former pass comes again
@@ -64,25 +64,19 @@ def test_the_same_samples_twice_are_two_sources_with_offsets_of_their_own():
     name = corpus.digest[:16]
     assert mix.state_names == [name, f"{name}/1"]
     assert Passes(mix).offsets(2) == {name: 20, f"{name}/1": 20}
-    assert Passes(mix).starting_at(2, {f"{name}/1": 7}).offsets(2) == {name: 0, f"{name}/1": 7}
-
-
-def test_offsets_of_the_first_version_of_states_are_read():
-    mix = mixture((0.25, 0.25, 0.5), per_pass=100)
-    earlier = {f"{number} {name}": 10 * number for number, name in enumerate(mix.state_names)}
-    assert list(Passes(mix).starting_at(3, earlier).offsets(3).values()) == [0, 10, 20]
+    assert Passes(mix).starting_at(2, {f"{name}/1": 7}, {}).offsets(2) == {name: 0, f"{name}/1": 7}
 
 
 def test_resumed_passes_take_the_same_samples():
     mix = mixture((0.25, 0.25, 0.5), per_pass=100)
     passes = Passes(mix)
-    resumed = Passes(mix).starting_at(2, passes.offsets(2))
+    resumed = Passes(mix).starting_at(2, passes.offsets(2), passes.debts(2))
     assert taken(resumed, 3)[0] == taken(passes, 3)[0]
 
 
 def test_weights_may_change_between_passes_and_every_source_resumes():
     before, after = mixture((0.25, 0.25, 0.5), per_pass=100), mixture((0.7, 0.1, 0.2), per_pass=100)
-    passes = Passes(after).starting_at(2, Passes(before).offsets(2))
+    passes = Passes(after).starting_at(2, Passes(before).offsets(2), {})
     seen = (
         taken(Passes(before), 0)[0]
         + taken(Passes(before), 1)[0]
@@ -149,12 +143,6 @@ def test_a_resumed_run_takes_what_the_run_would_have_taken():
         for later in (number, number + 1, number + 90):
             assert resumed.offsets(later) == whole.offsets(later)
             assert taken(resumed, later)[0] == taken(whole, later)[0]
-
-
-def test_a_state_without_debts_begins_with_the_quotas_of_the_first_pass():
-    mix = mixture((0.004, 0.996), ((30,) * 3,) * 2, per_pass=100)
-    earlier = Passes(mix).starting_at(5, dict.fromkeys(mix.state_names, 0))
-    assert list(earlier.offsets(6).values()) == mix.quotas
 
 
 def test_sources_without_remainders_owe_nothing():

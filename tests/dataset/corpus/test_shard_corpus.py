@@ -1,6 +1,5 @@
 """Reading shards whose tar or index was changed: an utterance is right, or refused by name."""
 
-import json
 import os
 import random
 import tarfile
@@ -100,52 +99,6 @@ def test_a_tar_that_is_replaced_while_it_is_read_is_refused_by_its_headers(tmp_p
     os.remove(tmp_path / "x.tar")
     write_list(tmp_path, [*KEYS[2:], *KEYS[:2]])
     assert checked(corpus) == KEYS
-
-
-def without_pages(tar):
-    """Make the index of a tar as earlier versions wrote it."""
-    rows, bad, meta = read_index(sidecar_of(tar))
-    write_index([sidecar_of(tar)], replace(rows, tar_pages=""), bad, meta)
-
-
-def test_an_index_without_a_digest_is_read_and_compared_with_the_headers(tmp_path):
-    data_list = write_list(tmp_path)
-    open_list(data_list, "shard")
-    without_pages(tmp_path / "x.tar")
-    made = sidecar_of(tmp_path / "x.tar").read_bytes()
-    assert checked(open_list(data_list, "shard")) == []
-    assert sidecar_of(tmp_path / "x.tar").read_bytes() == made
-    write_list(tmp_path, [*KEYS[2:], *KEYS[:2]])
-    assert checked(open_list(data_list, "shard")) == KEYS
-
-
-def test_records_without_the_name_of_their_member_are_read(tmp_path):
-    data_list = write_list(tmp_path, text='{{"text": "text of {}"}}', suffix="json")
-    open_list(data_list, "shard")
-    rows, bad, meta = read_index(sidecar_of(tmp_path / "x.tar"))
-    records = [json.loads(bytes(rows.records[start : start + size])) for start, size in spans(rows)]
-    assert [record[4:] for record in records] == [[key, f"{key}.wav"] for key in KEYS]
-    encoded = [json.dumps(record[:4]).encode() for record in records]
-    sizes = np.array([len(record) for record in encoded])
-    old = replace(
-        rows,
-        records=np.frombuffer(b"".join(encoded), np.uint8),
-        text_offset=(np.cumsum(sizes) - sizes).astype(np.uint64),
-        text_size=sizes.astype(np.uint32),
-    )
-    write_index([sidecar_of(tmp_path / "x.tar")], old, bad, meta)
-    assert checked(open_list(data_list, "shard")) == []
-    write_index(
-        [sidecar_of(tmp_path / "x.tar")],
-        replace(old, audio_offset=old.audio_offset[::-1]),
-        bad,
-        meta,
-    )
-    assert checked(open_list(data_list, "shard")) == KEYS
-
-
-def spans(rows):
-    return zip(rows.text_offset.tolist(), rows.text_size.tolist(), strict=True)
 
 
 PLACES = ("audio_offset", "audio_size", "text_offset", "text_size")

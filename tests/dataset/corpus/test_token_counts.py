@@ -2,11 +2,9 @@ from pathlib import Path
 
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.dataset.corpus import token_counts
-from wenet_uio.dataset.corpus.columns import read_columns, write_columns
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.open import open_corpus
-from wenet_uio.files import written_aside
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.labels import Tokenizer
 
@@ -51,18 +49,6 @@ def test_texts_of_equal_length_are_counted_again_and_change_the_digest_of_the_co
     assert before.digest == now.digest
     assert before.counts_digest != now.counts_digest
     assert open_list(str(path), "raw").counts_digest == ""
-
-
-def test_counts_of_an_earlier_version_are_read(make_lists, tmp_path, monkeypatch):
-    path = make_lists(6)["raw"]
-    open_corpus(path, "raw", tokenizer=WORDS)
-    (stored,) = tmp_path.glob("*.tokens-*")
-    columns, meta = read_columns(stored)
-    counts = {"tokens": columns["tokens"].copy()}
-    with written_aside(stored) as file:
-        write_columns(file, counts, {"corpus": meta["corpus"]})
-    monkeypatch.setattr(token_counts, "_count", None)
-    assert lengths(open_corpus(path, "raw", tokenizer=WORDS)) == [1] * 6
 
 
 def test_a_mixture_and_its_passes_have_a_digest_of_the_counts_of_all_sources(make_lists):

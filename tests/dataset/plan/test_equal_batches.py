@@ -56,7 +56,7 @@ def batches_by_source(confs, per_batch, by_entry, world_size):
         for n, (corpus, share) in enumerate(zip(corpora, shares, strict=True))
     ]
     corpus = Passes(Mixture("mixture", sources, 1200, per_batch)).corpus_of(0)
-    plan = EpochPlan(corpus, measure, seed=1, epoch=0, division=Division(1))
+    plan = EpochPlan(corpus, measure, seed=1, epoch=0, division=Division(1, 1))
     steps = np.zeros((-(-plan.num_batches // world_size), len(corpora)), np.int64)
     seen = 0
     for number in range(len(steps)):

@@ -104,7 +104,7 @@ def entries_in(corpus, piece):
 def test_every_rank_has_a_batch_of_every_entry_in_every_step(confs, size, per_pass, world_size):
     mixture, measure = joined(confs, [size + 10 * n for n in range(len(confs))], per_pass)
     corpus = Passes(mixture).corpus_of(0)
-    plan = EpochPlan(corpus, measure, seed=1, epoch=0, division=Division(1))
+    plan = EpochPlan(corpus, measure, seed=1, epoch=0, division=Division(1, 1))
     seen = []
     for number, step in enumerate(steps_of(plan, world_size), 1):
         for batch in step:
@@ -126,7 +126,7 @@ def test_every_rank_has_a_batch_of_every_entry_in_every_step(confs, size, per_pa
 def test_in_the_last_step_every_rank_has_samples_of_every_entry_if_there_are_enough(world_size):
     mixture, measure = joined(["static", "text"], [100, 300], 301)
     corpus = Passes(mixture).corpus_of(0)
-    plan = EpochPlan(corpus, measure, seed=1, epoch=0, division=Division(1))
+    plan = EpochPlan(corpus, measure, seed=1, epoch=0, division=Division(1, 1))
     world_size = world_size or plan.num_batches - 1
     last = list(steps_of(plan, world_size))[-1]
     assert len(last) == world_size
@@ -144,7 +144,7 @@ def test_in_the_last_step_every_rank_has_samples_of_every_entry_if_there_are_eno
 def test_a_batch_is_as_large_as_the_policy_of_its_entry_allows():
     mixture, measure = joined(["static", "text"], [300, 900], 1300)
     corpus = Passes(mixture).corpus_of(0)
-    plan = EpochPlan(corpus, measure, seed=1, epoch=0, division=Division(1))
+    plan = EpochPlan(corpus, measure, seed=1, epoch=0, division=Division(1, 1))
     sizes = {0: [], 1: []}
     for index in range(plan.num_batches):
         for piece in plan.batch(index).pieces:
@@ -158,7 +158,7 @@ def test_a_batch_is_as_large_as_the_policy_of_its_entry_allows():
 def test_a_division_into_lanes_has_all_entries_in_every_row():
     mixture, measure = joined(["dynamic", "static"], [4000, 9000], 12000, shards=40)
     corpus = Passes(mixture).corpus_of(0)
-    plan = EpochPlan(corpus, measure, seed=1, epoch=0, division=Division(2))
+    plan = EpochPlan(corpus, measure, seed=1, epoch=0, division=Division(2, 2))
     rows = [plan.batch(t) for t in range(plan.num_batches)]
     assert sum(map(len, rows)) + sum(plan.filtered().values()) == corpus.num_samples
     counted = [set().union(*(entries_in(corpus, piece) for piece in row.pieces)) for row in rows]

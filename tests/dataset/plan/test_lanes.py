@@ -12,7 +12,7 @@ def lanes_of(total, number):
     shares[0] += total % 10
     corpus = SimpleNamespace(num_shards=10, num_samples=10, shard_sources=None)
     costs = SimpleNamespace(corpus=corpus, of_entry=lambda entry: shares)
-    return Lanes(costs, key=1, division=Division(lanes=number))
+    return Lanes(costs, key=1, division=Division(lanes=number, synced=number))
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 8])

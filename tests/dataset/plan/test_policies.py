@@ -25,7 +25,7 @@ def batches(conf, counts=(400,), **filters):
     corpus = IndexOnlyCorpus(counts)
     dataset = DatasetConf(batch_conf=conf, filter_conf=filters)
     measure = measure_of(dataset, training=True, text_length_is_tokens=True)
-    plan = EpochPlan(corpus, measure, seed=1, epoch=0, division=Division(1))
+    plan = EpochPlan(corpus, measure, seed=1, epoch=0, division=Division(1, 1))
     rows = [[(corpus.rows(int(s)), int(r)) for s, r in zip(p.shards, p.rows, strict=True)]
             for t in range(plan.num_batches) for p in plan.batch(t).pieces]  # fmt: skip
     seconds = [np.array([float(row.seconds[r]) for row, r in piece]) for piece in rows]

@@ -55,7 +55,7 @@ def planned(corpus, rule, division, epoch=0):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_step_of_a_corpus_of_one_lane_has_similar_lengths_on_all_ranks(policy, world_size):
     rule = rule_of(policy)
-    before = spread(lengths(planned(ONE_LANE, rule, Division(1))), world_size)
+    before = spread(lengths(planned(ONE_LANE, rule, Division(1, 1))), world_size)
     plan = planned(ONE_LANE, rule, divide(ONE_LANE, world_size))
     assert plan.lanes == 1
     assert before > 1.5
@@ -92,15 +92,8 @@ def test_the_ranks_change_the_order_of_the_batches_of_one_lane_and_not_the_batch
     assert found[0] != found[1] != found[2]
 
 
-def test_one_rank_and_states_of_earlier_versions_keep_the_order_of_one_lane():
-    rule = rule_of("static")
-    expected = lengths(planned(ONE_LANE, rule, Division(1))).tolist()
-    assert lengths(planned(ONE_LANE, rule, divide(ONE_LANE, 1))).tolist() == expected
-    assert (Division(1).planner, divide(ONE_LANE, 1).planner, divide(ONE_LANE, 8).planner) == (
-        2,
-        2,
-        3,
-    )
+def test_the_planner_of_one_lane_depends_on_the_ranks():
+    assert [divide(ONE_LANE, world_size).planner for world_size in (1, 2, 8)] == [2, 3, 3]
 
 
 @pytest.mark.parametrize("order", ["random", "rising"])
@@ -166,13 +159,11 @@ def test_sources_take_turns_by_step_and_every_rank_reads_all_of_them(world_size,
     assert len(found) - steps.size < sources * world_size
 
 
-def test_one_rank_and_states_of_earlier_versions_take_turns_by_batch():
+def test_sources_take_turns_by_batch_on_one_rank():
     corpus, of_batches = in_turns(2, 4000)
     rule = rule_of("static")
-    assert divide(corpus, 1) == Division(1, 1)
-    for division in (Division(1), Division(1, 4), divide(corpus, 1)):
-        found = of_batches(planned(corpus, rule, division))
-        assert found.tolist() == [0, 1] * (len(found) // 2)
+    found = of_batches(planned(corpus, rule, divide(corpus, 1)))
+    assert found.tolist() == [0, 1] * (len(found) // 2)
 
 
 def test_turns_of_sources_of_unequal_length_are_spread_over_the_steps():
@@ -192,5 +183,5 @@ def test_sources_that_take_turns_have_similar_lengths_in_a_step_each():
         sources, found = of_batches(plan), lengths(plan)
         for source in (0, 1):
             assert spread(found[sources == source], width) < 1.05
-            by_batch = lengths(planned(corpus, rule, Division(1)))
+            by_batch = lengths(planned(corpus, rule, Division(1, 1)))
             assert spread(by_batch[sources == source], width) > 1.25

@@ -117,7 +117,7 @@ def test_contents_are_compared_once_in_every_process(server, cache_folder):
     assert server.requests["/x.tar"] == 2
 
 
-def test_a_copy_of_an_earlier_version_is_used_if_its_size_is_right(server, cache_folder):
+def test_a_copy_without_a_note_is_used_if_its_size_is_right(server, cache_folder):
     uri = f"{server.url}/x.tar"
     cache.fetch(uri).close()
     note_of(copy_below(cache_folder)).unlink()

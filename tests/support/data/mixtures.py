@@ -29,7 +29,7 @@ def mixture(shares, sizes=((50,) * 6, (30,) * 3, (20,)), per_pass=None, per_batc
 def taken(passes, data_pass, measure=MEASURE):
     """Times that a pass plans each (shard, row) of a corpus, and the shards of each batch."""
     corpus = passes.corpus_of(data_pass)
-    plan = EpochPlan(corpus, measure, seed=1, epoch=data_pass, division=Division(1))
+    plan = EpochPlan(corpus, measure, seed=1, epoch=data_pass, division=Division(1, 1))
     times, batches = Counter(), []
     for index in range(plan.num_batches):
         for piece in plan.batch(index).pieces:

@@ -76,11 +76,11 @@ class Rows:
     records: np.ndarray | None = None
     """uint8: a JSON array [text, start, end, other fields, key, audio member] of each sample, if
     the tar does not hold all of these plainly. `text_offset` and `text_size` then point into this
-    column, not into the tar. Earlier versions wrote no key and no member."""
+    column, not into the tar."""
     key_start: int = 0
     """Start of the first key of these rows in `keys`."""
     tar_pages: str = ""
-    """Digest of some pages of the tar (`pages_of`); empty in indexes of earlier versions."""
+    """Digest of some pages of the tar (`pages_of`); empty for rows that are not those of a tar."""
 
     @classmethod
     def of_columns(cls, columns: Mapping[str, np.ndarray], tar_pages: str = "") -> Rows:
@@ -242,7 +242,7 @@ def find_index(path: str | Path, *, one_of_many: bool = False) -> StoredIndex | 
 
 def _stored(columns: dict[str, np.ndarray], meta: dict[str, Any]) -> StoredIndex:
     bad = [(key, reason) for key, reason in meta.pop("bad")]
-    return StoredIndex(Rows.of_columns(columns, meta.pop("tar_pages", "")), bad, meta)
+    return StoredIndex(Rows.of_columns(columns, meta.pop("tar_pages")), bad, meta)
 
 
 def write_index(

@@ -35,12 +35,6 @@ class Passes:
     """Utterances that sources had too little before `first_pass`, below 0 too much. So a source
     with a share of half an utterance has one in every second pass."""
 
-    @property
-    def rounds(self) -> str:
-        """Order of the rounds of a source, for states: `alike` only if a mixture is not reshuffled."""
-        is_fixed = isinstance(self.corpus, Mixture) and not self.reshuffle
-        return "alike" if is_fixed else "reshuffled"
-
     def corpus_of(self, data_pass: int) -> Corpus:
         """Return the corpus to plan for one pass: the corpus itself, or the part of a mixture that
         this pass takes.
@@ -90,18 +84,16 @@ class Passes:
         return offsets, owed
 
     def starting_at(
-        self, data_pass: int, offsets: Mapping[str, int], owed: Mapping[str, float] | None = None
+        self, data_pass: int, offsets: Mapping[str, int], owed: Mapping[str, float]
     ) -> Passes:
-        """Return the same passes, with every source resumed at `offsets` in pass `data_pass`.
+        """Return the same passes, with every source resumed in pass `data_pass`.
 
         Args:
-            owed: as `debts` returned it; None for states of versions that owed nothing.
+            offsets: as `offsets` returned them for that pass; a source that is not listed starts
+                at 0.
+            owed: as `debts` returned it for that pass.
         """
-        # States of planner 1 name a source by its number and its identity: "0 0123456789abcdef".
-        starts = {
-            name.rpartition(" ")[2]: offset for name, offset in reversed(list(offsets.items()))
-        }
-        return replace(self, first_pass=data_pass, starts=starts, owed=dict(owed or {}))
+        return replace(self, first_pass=data_pass, starts=dict(offsets), owed=dict(owed))
 
 
 def _quotas(mixture: Mixture, owed: np.ndarray) -> list[int]:

@@ -21,7 +21,7 @@ from wenet_uio.dataset.corpus.shard_index import shard_index
 from wenet_uio.dataset.corpus.shard_scan import pages_of
 from wenet_uio.dataset.formats.data_list import ShardFiles
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout, is_member_of, keys_of
+from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout, is_member_of
 from wenet_uio.dataset.formats.tar_headers import LOOK_BACK, member_before
 from wenet_uio.dataset.formats.tar_members import plain_name
 from wenet_uio.dataset.storage import objects
@@ -72,9 +72,8 @@ class ShardCorpus(StoredCorpus):
         self._index, self._layout = index, layout
         self._path_end, self._paths = columns.pop("path_end"), columns.pop("paths")
         self._digest = columns["digest"]
-        # Indexes of earlier versions hold no lengths of samples
-        self._first_row = columns.get("first_row")
-        self._lengths = Stored(*(columns.get(name, np.empty(0)) for name in Stored._fields))
+        self._first_row = columns["first_row"]
+        self._lengths = Stored(*(columns[name] for name in Stored._fields))
         self._open_rows: Recent[Rows] = Recent(OPEN_INDEXES)
         self._owner = object()
         weakref.finalize(self, _open_tars.drop_all_of, self._owner)
@@ -123,8 +122,6 @@ class ShardCorpus(StoredCorpus):
 
     def lengths(self, shards: np.ndarray) -> Stored:
         """Return lengths of all samples of these shards, from the index of the list."""
-        if self._first_row is None:
-            return super().lengths(shards)
         rows = rows_of_shards(self._first_row, self.samples, shards)
         return Stored(*(column[rows] for column in self._lengths))
 
@@ -188,20 +185,13 @@ class ShardCorpus(StoredCorpus):
             record = json.loads(
                 bytes(records[slice(*_place(rows.text_offset, rows.text_size, ref.row))])
             )
-            stored_text, *segment, extra = record[:4]
+            text, *segment, extra, key_of_record, name_of_record = record
         except ValueError:
             raise self._changed(ref) from None
 
-        if len(record) > 4:
-            is_of_sample = record[4:] == [key, plain_name(name)]
-        else:  # of an earlier version; a manifest may use other names than the tar
-            is_of_sample = bool(self.files(ref.shard).manifest) or key in keys_of(plain_name(name))
-
-        if not is_of_sample or size != end - start:
+        if (key_of_record, name_of_record, size) != (key, plain_name(name), end - start):
             raise self._changed(ref)
 
-        # An index of an earlier version may hold the mark.
-        text = without_mark(stored_text)
         return AudioUtterance(key, text, data[start - first :], *segment, extra=extra)
 
     def _bytes(self, shard: int, start: int, end: int) -> tuple[memoryview, int]:
@@ -283,13 +273,11 @@ class ShardCorpus(StoredCorpus):
             return None
 
         with file:
-            if shard not in self._compared:
-                indexed_pages = self.rows(shard).tar_pages  # empty in indexes of earlier versions
-                if indexed_pages and indexed_pages != pages_of(file):
-                    raise ListError(
-                        f"{path}: changed since it was indexed; delete the indexes of tar and list "
-                        "to redo them"
-                    )
+            if shard not in self._compared and self.rows(shard).tar_pages != pages_of(file):
+                raise ListError(
+                    f"{path}: changed since it was indexed; delete the indexes of tar and list to "
+                    "redo them"
+                )
 
             self._compared.add(shard)
             return _Tar(file)

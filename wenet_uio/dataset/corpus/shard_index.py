@@ -152,7 +152,7 @@ def _is_as_indexed(rows: Rows, tar: str, compare: Comparison) -> bool:
     """Tell whether a tar whose size and time are as indexed counts as the tar that was indexed."""
     if compare == "size":
         return True
-    return compare == "pages" and _is_sound(rows) and rows.tar_pages in ("", pages_of(tar))
+    return compare == "pages" and _is_sound(rows) and rows.tar_pages == pages_of(tar)
 
 
 def _is_sound(rows: Rows) -> bool:

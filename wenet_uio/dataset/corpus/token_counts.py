@@ -127,8 +127,7 @@ def _read_or_count(corpus: Corpus, tokenizer: AnyTokenizer, input_only: bool) ->
     def found() -> np.ndarray | None:
         for place in places_of(path):
             columns, meta = find_columns(place) or ({}, {})
-            # Counts of earlier versions do not say of which texts they are.
-            if {"contents": texts["contents"], **meta} == texts:
+            if meta == texts:
                 return columns["tokens"]
         return None
 

@@ -35,9 +35,7 @@ audio."""
 
 
 def as_word(key: str) -> str:
-    """Return the key by rule 1; indexes of earlier versions and of others may hold keys that are no
-    words.
-    """
+    """Return the key by rule 1; an index of another tool may hold keys that are no words."""
     return key if key.isprintable() and " " not in key else NOT_OF_A_WORD.sub("_", key.strip())
 
 

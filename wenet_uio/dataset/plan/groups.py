@@ -219,7 +219,7 @@ class GroupPlanner:
             # Steps are in random order. Batches of a step are neighbours in the order of length,
             # because lexsort sorts by its last key first.
             batch_numbers = rows * division.lanes + lane
-            steps = batch_numbers // (division.synced or 1)
+            steps = batch_numbers // division.synced
             within_step = draw(key_of(self.key, ROW, 1), batch_numbers)
             keys = [within_step, draw(key_of(self.key, ROW, 0), steps)]
         elif length_order == "rising":
@@ -227,7 +227,7 @@ class GroupPlanner:
         else:
             # Lanes that are read in one step have one order, so that its ranks get like lengths.
             is_synced = length_order == "synced"
-            band = lane // (division.synced or division.lanes) if is_synced else lane
+            band = lane // division.synced if is_synced else lane
             keys = [draw(key_of(self.key, ROW, band), rows)]
 
         return np.argsort(np.lexsort(keys))
@@ -252,7 +252,7 @@ class GroupPlanner:
         )
         sources = self._sources.entries(first_shards)[order]
         if self._division.turns_by_step:
-            step_of_row = (rows * self._division.lanes + lane) // (self._division.synced or 1)
+            step_of_row = (rows * self._division.lanes + lane) // self._division.synced
             _, rows_of_steps = np.unique(step_of_row, return_counts=True)
             turns = _turns_by_step(sources, rows_of_steps)
         else:

@@ -41,9 +41,9 @@ class Division:
     """
 
     lanes: int
-    synced: int | None = None
+    synced: int
     """Number of consecutive batches of similar length: those of so many lanes in a row, or those of
-    a step if there are more than lanes. None: those of a row."""
+    a step if there are more than lanes."""
     group_shards: int = 1
     """Shards of a group, if that is more than the least number (`shards_of_a_group`)."""
     turns_by_step: bool = False
@@ -54,7 +54,7 @@ class Division:
         """True if a step needs batches of several rows, so that the order of length is by step and
         not by row.
         """
-        return (self.synced or 0) > self.lanes
+        return self.synced > self.lanes
 
     @property
     def planner(self) -> int:

@@ -29,7 +29,6 @@ from wenet_uio.dataset.plan.identity import (
     VERSION,
     digest_of,
     filters_identity,
-    first_digest_of,
     frames_identity,
 )
 from wenet_uio.dataset.plan.policies import (
@@ -94,11 +93,6 @@ class Measure:
     def digest(self) -> str:
         """Hash all values; a plan with another hash is not resumed."""
         return digest_of(self.identity())
-
-    def has_digest(self, digest: str) -> bool:
-        """Tell whether a digest of a state, of this or the first version, is that of this measure."""
-        identity = self.identity()
-        return digest in (digest_of(identity), first_digest_of(identity))
 
     def of_entry(self, number: int) -> Measure:
         """Return the measure of entry `number` of a mixture, for a corpus of this entry alone."""

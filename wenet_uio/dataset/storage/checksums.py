@@ -67,8 +67,7 @@ def note(file: BinaryIO, path: Path, checksum: int) -> None:
 def is_intact(file: BinaryIO, path: Path, size: int | None, *, whole: bool) -> bool:
     """Tell whether an open copy is as it was when it was complete.
 
-    A copy without a note is of an earlier version or of a killed process; it is noted now if its
-    size is right.
+    A copy without a note is of a killed process; it is noted now if its size is right.
 
     Args:
         size: bytes of the object; None if not known.
