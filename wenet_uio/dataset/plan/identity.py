@@ -14,7 +14,7 @@ from typing import Any
 from wenet_uio.config.filters import FilterConf
 from wenet_uio.dataset.frames import FrameCount
 
-VERSION = 2
+VERSION = 1
 """Version of the dictionary. Raise it when the same values begin to mean other batches."""
 
 
@@ -38,7 +38,7 @@ def frames_identity(count: FrameCount) -> dict[str, Any]:
 
 def filters_identity(filters: FilterConf) -> dict[str, Any]:
     """State the values that decide which samples take part."""
-    identity = {
+    return {
         "max_length": filters.max_length,
         "min_length": filters.min_length,
         "token_max_length": filters.token_max_length,
@@ -49,20 +49,10 @@ def filters_identity(filters: FilterConf) -> dict[str, Any]:
         "max_duration": filters.max_duration,
         "min_tps": filters.min_tps,
         "max_tps": filters.max_tps,
+        "min_tpt": filters.min_tpt,
+        "max_tpt": filters.max_tpt,
+        "min_tokens": filters.min_tokens,
+        "max_tokens": filters.max_tokens,
+        "token_equivalent_duration": filters.token_equivalent_duration,
+        "measure_total_length": filters.measure_total_length,
     }
-
-    # Filters of later versions are stated only where they act, so that older states stay valid.
-    if filters.min_tpt:
-        identity["min_tpt"] = filters.min_tpt
-    if filters.max_tpt is not None:
-        identity["max_tpt"] = filters.max_tpt
-    if filters.min_tokens is not None:
-        identity["min_tokens"] = filters.min_tokens
-    if filters.max_tokens is not None:
-        identity["max_tokens"] = filters.max_tokens
-    if filters.token_equivalent_duration is not None:
-        identity["token_equivalent_duration"] = filters.token_equivalent_duration
-    if not filters.measure_total_length:
-        identity["measure_total_length"] = False
-
-    return identity

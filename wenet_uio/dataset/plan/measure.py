@@ -76,13 +76,12 @@ class Measure:
 
     def identity(self) -> dict[str, Any]:
         """State the values on which the batches depend; all of them are JSON."""
-        entries = [filters_identity(conf) for conf in self.entry_filters]
         return {
-            **({"entry_filters": entries} if entries else {}),
             "version": VERSION,
             "policy": self.policy.identity(),
             "frames": frames_identity(self.frame_count),
             "filters": None if self.filter is None else filters_identity(self.filter),
+            "entry_filters": [filters_identity(conf) for conf in self.entry_filters],
             "speeds": list(self.speeds),
             "text_length_is_tokens": self.text_length_is_tokens,
             "noise": self.noise,
