@@ -1,10 +1,10 @@
-"""How the reader runs the samples of a batch through the operators on batches."""
+"""How the reader runs the samples of a batch through their chains."""
 
 from dataclasses import dataclass, field, replace
 
 import pytest
 
-from wenet_uio.dataset.reader import outcomes_of
+from wenet_uio.dataset.reader import Sample, run_chains
 from wenet_uio.dataset.types import BatchOperator, Example, SkipSample
 
 
@@ -24,43 +24,49 @@ class Shout(BatchOperator):
         ]
 
 
+def early(example):
+    """Leave every sample out."""
+    raise SkipSample("early", example.key)
+
+
+def twice(example):
+    return replace(example, text=2 * example.text)
+
+
 def sample(key, text, *operators):
-    """Read one sample as the reader does; an operator None raises SkipSample."""
-    example = Example(key, text, None, 16000, 0)
-    for operator in operators:
-        if operator is None:
-            raise SkipSample("early", key)
-        example = yield operator, example
-    return example, 1.5
+    return Sample(Example(key, text, None, 16000, 0), operators)
 
 
-def texts(outcomes):
+def texts(samples):
     return [
-        outcome.reason if isinstance(outcome, SkipSample) else outcome[0].text
-        for outcome in outcomes
+        result.reason if isinstance(result := sample.result, SkipSample) else result.text
+        for sample in samples
     ]
 
 
 def test_an_operator_gets_all_examples_that_come_to_it_at_once():
     first, second = Shout(), Shout()
-    outcomes = outcomes_of(
-        [
-            sample("a", "one", first, second),
-            sample("b", "two"),
-            sample("c", "bad", first, second),
-            sample("d", "three", second),
-            sample("e", "four", None, first),
-            sample("f", "five", first, None),
-            sample("g", "six", first, second),
-        ]
-    )
-    assert texts(outcomes) == ["ONE", "two", "bad", "THREE", "early", "early", "SIX"]
+    samples = [
+        sample("a", "one", first, second),
+        sample("b", "two"),
+        sample("c", "bad", first, second),
+        sample("d", "three", second),
+        sample("e", "four", early, first),
+        sample("f", "five", first, early),
+        sample("g", "six", twice, twice, first, second),
+    ]
+    run_chains(samples)
+    assert texts(samples) == ["ONE", "two", "bad", "THREE", "early", "early", 4 * "SIX"]
     assert first.calls == [["a", "c", "f", "g"]]
     assert sorted(key for call in second.calls for key in call) == ["a", "d", "g"]
+    assert not any(sample.operators for sample in samples)
 
 
-def test_no_samples_have_no_outcome():
-    assert outcomes_of([]) == []
+def test_no_samples_run_through_no_chain():
+    run_chains([])
+    samples = [Sample(SkipSample("unreadable"))]
+    run_chains(samples)
+    assert texts(samples) == ["unreadable"]
 
 
 def test_an_error_of_an_operator_is_not_a_bad_sample():
@@ -69,7 +75,7 @@ def test_an_error_of_an_operator_is_not_a_bad_sample():
             raise ValueError("bug")
 
     with pytest.raises(ValueError, match="bug"):
-        outcomes_of([sample("a", "one", Broken())])
+        run_chains([sample("a", "one", Broken())])
 
 
 def test_one_example_is_a_batch_of_one():

@@ -4,8 +4,9 @@ loader.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -39,9 +40,6 @@ from wenet_uio.dataset.types import (
     Utterance,
 )
 
-InSteps = Generator[tuple[BatchOperator, Example], Example, tuple[Example, float]]
-"""Reads one sample: yields the example before each operator on batches, gets the example after it,
-and returns the last one and its seconds of audio."""
 READERS = 8
 """Samples of a batch that a worker fetches at the same time from remote stores."""
 
@@ -66,6 +64,23 @@ class Chains(NamedTuple):
             return Filter(filter_conf) if isinstance(operator, Filter) else operator
 
         return Chains(*(tuple(map(changed, chain)) for chain in self))
+
+
+@dataclass
+class Sample:
+    """A sample of a batch on its way through the chain."""
+
+    result: Example | SkipSample
+    """The example after the last operator, or why the sample is left out."""
+    operators: Sequence[Operator] = ()
+    """Operators that the sample has not reached yet."""
+    seconds: float = 0.0
+    """Duration of the audio before the chain changes it."""
+
+    def advance(self, result: Example | SkipSample) -> None:
+        """Take the result of the next operator. A sample that is left out reaches no other one."""
+        self.result = result
+        self.operators = () if isinstance(result, SkipSample) else self.operators[1:]
 
 
 class BatchReader(Dataset[Batch]):
@@ -104,23 +119,23 @@ class BatchReader(Dataset[Batch]):
             SampleRef(int(shard), int(row), float(speed))
             for shard, row, speed in zip(work.shards, work.rows, work.speeds, strict=True)
         ]
-        outcomes = outcomes_of(
-            [
-                self._in_steps(ref, int(seed), read)
-                for ref, seed, read in zip(refs, work.seeds, self._reads(refs), strict=True)
-            ]
-        )
+        samples = [
+            self._read_sample(ref, int(seed), read)
+            for ref, seed, read in zip(refs, work.seeds, self._reads(refs), strict=True)
+        ]
+        run_chains(samples)
+
         examples: list[Example] = []
         skipped: list[Skipped] = []
         total_seconds = 0.0
-        for ref, outcome in zip(refs, outcomes, strict=True):
-            if isinstance(outcome, SkipSample):
+        for ref, sample in zip(refs, samples, strict=True):
+            result = sample.result
+            if isinstance(result, SkipSample):
                 key = self.corpus.key(ref)
-                skipped.append(Skipped(key, outcome.reason, outcome.detail, outcome.filtered))
+                skipped.append(Skipped(key, result.reason, result.detail, result.filtered))
             else:
-                example, seconds = outcome
-                examples.append(example)
-                total_seconds += seconds
+                examples.append(result)
+                total_seconds += sample.seconds
 
         batch = self._collated(examples)
         batch.index, batch.closes_step, batch.planned = work.index, work.closes_step, len(refs)
@@ -128,28 +143,17 @@ class BatchReader(Dataset[Batch]):
         batch.unreadable = tuple(noise for example in examples for noise in unreadable_of(example))
         return batch
 
-    def _in_steps(self, ref: SampleRef, seed: int, read: Callable[[], Utterance]) -> InSteps:
-        """Read one sample and run it through the chain.
+    def _read_sample(self, ref: SampleRef, seed: int, read: Callable[[], Utterance]) -> Sample:
+        """Read one sample, and look up its chain."""
+        try:
+            example = self.example(ref, seed, read)
+            operators = self._chains_of(ref).of(example)
+            if isinstance(example, ExampleToSpeak):
+                example, operators = spoken(example, operators)
+        except SkipSample as skip:
+            return Sample(skip)
 
-        Returns:
-            in the end, the example and its seconds before the chain changed them.
-
-        Raises:
-            SkipSample: the sample is bad, or a filter leaves it out.
-        """
-        example = self.example(ref, seed, read)
-        operators = iter(self._chains_of(ref).of(example))
-        if isinstance(example, ExampleToSpeak):
-            example = spoken(example, operators)  # takes the operators up to the one that speaks
-
-        seconds = seconds_of(example)
-        for operator in operators:
-            if isinstance(operator, BatchOperator):
-                example = yield operator, example
-            else:
-                example = operator(example)
-
-        return example, seconds
+        return Sample(example, operators, seconds_of(example))
 
     def _collated(self, examples: Sequence[Example]) -> Batch:
         """Return the padded batch of examples, or what the function of the user makes of them."""
@@ -201,41 +205,39 @@ class BatchReader(Dataset[Batch]):
             raise SkipSample("unreadable", str(error)) from None
 
 
-def outcomes_of(samples: Sequence[InSteps]) -> list[tuple[Example, float] | SkipSample]:
-    """Read samples together, so that operators on batches get all examples that have come to them.
-
-    Returns:
-        of each sample its example and seconds of audio, or why it is left out.
+def run_chains(samples: Sequence[Sample]) -> None:
+    """Run the samples of a batch through their chains, in place: operator by operator, each on all
+    samples that have reached it.
     """
-    outcomes: dict[int, tuple[Example, float] | SkipSample] = {}
-    waiting: dict[int, tuple[BatchOperator, Example]] = {}
+    while waiting := [sample for sample in samples if sample.operators]:
+        operator = next_operator(waiting)
+        ready = [sample for sample in waiting if sample.operators[0] is operator]
+        examples: list[Any] = [sample.result for sample in ready]
+        if isinstance(operator, BatchOperator):
+            results = operator.apply_to_all(examples)
+        else:
+            results = [applied(operator, example) for example in examples]
 
-    def proceed(number: int, result: Example | SkipSample | None) -> None:
-        """Go on with a sample until it is complete or waits for the other samples."""
-        sample = samples[number]
-        try:
-            if result is None:
-                waiting[number] = next(sample)
-            elif isinstance(result, SkipSample):
-                sample.throw(result)
-            else:
-                waiting[number] = sample.send(result)
-        except StopIteration as end:
-            outcomes[number] = end.value
-        except SkipSample as skip:
-            outcomes[number] = skip
+        for sample, result in zip(ready, results, strict=True):
+            sample.advance(result)
 
-    for number in range(len(samples)):
-        proceed(number, None)
 
-    while waiting:
-        operator, _ = next(iter(waiting.values()))
-        numbers = [number for number, (other, _) in waiting.items() if other is operator]
-        examples = [waiting.pop(number)[1] for number in numbers]
-        for number, result in zip(numbers, operator.apply_to_all(examples), strict=True):
-            proceed(number, result)
+def next_operator(waiting: Sequence[Sample]) -> Operator:
+    """Return the operator that some of the samples have reached and that runs next."""
+    reached = [sample.operators[0] for sample in waiting]
+    for operator in reached:
+        # An operator on batches comes last: samples with another chain may still reach it.
+        if not isinstance(operator, BatchOperator):
+            return operator
+    return reached[0]
 
-    return [outcomes[number] for number in range(len(samples))]
+
+def applied(operator: Operator, example: Example) -> Example | SkipSample:
+    """Return what an operator makes of an example, or why it leaves the example out."""
+    try:
+        return operator(example)
+    except SkipSample as skip:
+        return skip
 
 
 def unreadable_of(example: Example) -> tuple[Skipped, ...]:

@@ -241,16 +241,20 @@ def test_tokens_of_texts_to_speak_are_counted_for_the_filters(tmp_path):
 
 
 def test_speech_of_just_the_planned_length_is_kept():
+    def keep(example):
+        raise AssertionError("runs after the check")
+
     def longer_by(samples):
         def speak(example):
             return replace(example, waveform=torch.zeros(RATE + samples), sample_rate=RATE)
 
-        return iter([speak])
+        return (speak, keep)
 
     to_speak = ExampleToSpeak(
         key="a", text="a", waveform=None, sample_rate=0, random=1, speed=1.0, extra={},
         speech=ToSpeak("a", None, 1.0),
     )  # fmt: skip
-    assert spoken(to_speak, longer_by(0)).waveform.numel() == RATE
+    example, left = spoken(to_speak, longer_by(0))
+    assert (example.waveform.numel(), left) == (RATE, (keep,))
     with pytest.raises(SkipSample, match=r"longer_than_planned"):
         spoken(to_speak, longer_by(1))

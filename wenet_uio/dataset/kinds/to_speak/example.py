@@ -4,7 +4,7 @@ what it returns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from random import Random
 
 from wenet_uio.config.base import ConfigError
@@ -58,17 +58,20 @@ def example_to_speak(utterance: UtteranceToSpeak, reading: Reading) -> ExampleTo
     )
 
 
-def spoken(to_speak: ExampleToSpeak, operators: Iterator[Operator]) -> Example:
-    """Run operators until one has spoken the text; the rest of the operators remains in the
-    iterator.
+def spoken(
+    to_speak: ExampleToSpeak, operators: Sequence[Operator]
+) -> tuple[Example, Sequence[Operator]]:
+    """Run operators until one has spoken the text; return the speech, and the other operators.
 
     Raises:
         SkipSample: the speech is longer than planned, or an operator leaves the sample out.
         ValueError: no operator speaks.
     """
     example: Example = to_speak
-    while example.waveform is None and (operator := next(operators, None)) is not None:
-        example = operator(example)
+    passed = 0
+    while example.waveform is None and passed < len(operators):
+        example = operators[passed](example)
+        passed += 1
 
     seconds = waveform_of(example).numel() / example.sample_rate
     if seconds > to_speak.speech.seconds:
@@ -78,4 +81,4 @@ def spoken(to_speak: ExampleToSpeak, operators: Iterator[Operator]) -> Example:
             "seconds_per_character of the source, or give the line a duration",
         )
 
-    return example
+    return example, operators[passed:]
