@@ -303,10 +303,15 @@ def _joined(
     chain: dict[ChainStep, tuple[Operator, ...]], *, two_views: bool
 ) -> tuple[Operator, ...]:
     """Return the operators in order; with two views, those from spec_aug on run twice."""
-    steps_of_views: list[ChainStep] = ["spec_aug", "spec_sub", "spec_trim"] if two_views else []
-    twice = tuple(operator for step in steps_of_views for operator in chain.pop(step))
-    once = tuple(operator for operators in chain.values() for operator in operators)
-    return (*once, TwoViews(twice)) if two_views else once
+    once: list[Operator] = []
+    twice: list[Operator] = []
+    for step, operators in chain.items():
+        if two_views and step in ("spec_aug", "spec_sub", "spec_trim"):
+            twice += operators
+        else:
+            once += operators
+
+    return (*once, TwoViews(tuple(twice))) if two_views else tuple(once)
 
 
 def build_text_chain(

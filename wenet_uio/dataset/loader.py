@@ -242,7 +242,7 @@ class Loader:
             "utterances": corpus.num_samples,
             "hours": hours,
             "digest": corpus.identity,
-            "contents": corpus.contents,
+            "contents": corpus.contents_digest,
         }
 
     def utterance_seconds(self) -> dict[str, float]:

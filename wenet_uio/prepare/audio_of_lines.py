@@ -80,7 +80,7 @@ def _error_of_missing(
     return ListError(f"{path}: {key}: audio {wav} {reason}; {hint}")
 
 
-def of_recording(lines: Sequence[RawLine], path: Path, audio: Path) -> list[RawLine]:
+def with_audio(lines: Sequence[RawLine], path: Path, audio: Path) -> list[RawLine]:
     """Return the lines with the one recording that `--audio` names.
 
     Raises:

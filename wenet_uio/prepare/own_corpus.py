@@ -14,8 +14,8 @@ from wenet_uio.dataset.formats.keys import Audio
 from wenet_uio.prepare.audio_headers import inside_audio
 from wenet_uio.prepare.audio_of_lines import (
     AudioSearch,
-    of_recording,
     tell_unused,
+    with_audio,
     with_audio_files,
 )
 from wenet_uio.prepare.corpus_parts import Recording
@@ -224,7 +224,7 @@ def read_transcripts(path: Path, options: ReadOptions = BY_LOOKING) -> list[RawL
     path = path.absolute()
     lines, form = _read(path, options)
     if form not in EMBEDDED_AUDIO:
-        lines = _with_audio(lines, path, form, options)
+        lines = _with_absolute_audio(lines, path, form, options)
     if not lines:
         raise ListError(f"{path}: no utterance in it whose audio exists")
     if path.is_dir() and form in NAMING_TABLES:
@@ -236,7 +236,7 @@ def read_transcripts(path: Path, options: ReadOptions = BY_LOOKING) -> list[RawL
     return lines
 
 
-def _with_audio(
+def _with_absolute_audio(
     lines: Sequence[RawLine], path: Path, form: str, options: ReadOptions
 ) -> list[RawLine]:
     """Return the lines with absolute paths of their audio; those of missing audio may be left out.
@@ -244,7 +244,7 @@ def _with_audio(
     `--audio` may be the one recording of all lines. If it is a folder, audio is searched in it.
     """
     if options.audio is not None and options.audio.is_file():
-        return of_recording(lines, path, options.audio)
+        return with_audio(lines, path, options.audio)
 
     beside = folder_of(path)
     is_table = form in SEARCHED_TABLES

@@ -33,6 +33,11 @@ class Reading:
             self._copied.synchronize()
         return self._numbers.tolist()
 
+    @property
+    def norm(self) -> float:
+        """The last number: the norm of the gradient before clipping."""
+        return self.values[-1]
+
 
 @dataclass(frozen=True)
 class StepOutcome:
@@ -72,13 +77,13 @@ class LaunchedStep:
 
     def outcome(self) -> StepOutcome:
         """Return the result. The host waits until the device has computed it."""
-        *sums, weights, statistics, grad_norm = self.reading.values
+        *sums, weights, statistics, _ = self.reading.values
         scaled = self.per_utterance(dict(zip(self.names, sums, strict=True)))
-        applied = math.isfinite(grad_norm)
+        applied = math.isfinite(self.reading.norm)
         return StepOutcome(
             self.number,
             scaled,
-            grad_norm,
+            self.reading.norm,
             self.lrs,
             applied=applied,
             spoilt_weights=weights > 0,

@@ -121,19 +121,20 @@ def test_a_file_is_read_by_offset_and_refused_once_it_has_other_content(tmp_path
     path.write_bytes(b"one\ntwo\n")
     indexed = FileState(8, path.stat().st_mtime_ns, digest_of(path))
     lines = [LineFile(str(path)), LineFile(str(path), indexed)]
-    assert lines[0].holds(indexed)
+    assert lines[0].is_unchanged(indexed)
+    lines[0].adopt(indexed)
     lines += [pickle.loads(pickle.dumps(each)) for each in lines]
     assert {each.read(4, 3) for each in lines} == {b"two"}
 
     os.utime(path, (0, 0))  # touched, with the same content
     assert {each.read(0, 3) for each in lines} == {b"one"}
-    assert LineFile(str(path)).holds(indexed)
+    assert LineFile(str(path)).is_unchanged(indexed)
 
     path.write_bytes(b"one\ntw0\n")
     for each in lines:
         with pytest.raises(ListError, match=r"x\.list: changed since it was indexed; start again"):
             each.read(4, 3)
-    assert not LineFile(str(path)).holds(indexed)
+    assert not LineFile(str(path)).is_unchanged(indexed)
 
 
 def test_a_list_whose_name_another_file_takes_is_read_on_from_the_former_file(tmp_path):

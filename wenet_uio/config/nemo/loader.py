@@ -11,7 +11,7 @@ from wenet_uio.config.base import ConfigError
 from wenet_uio.config.nemo.augment import KEYS as AUGMENTATIONS
 from wenet_uio.config.nemo.batches import BATCHES, FILTERS, batch_conf_of, check_tokens, filters_of
 from wenet_uio.config.nemo.keys import INSTEAD, NOT_NEEDED, check_keys, refuse_missing
-from wenet_uio.config.nemo.sources import SOURCES, kinds_of, named_paths, sources_of
+from wenet_uio.config.nemo.sources import SOURCES, kinds_of, sources_of, without_missing_paths
 from wenet_uio.config.nemo.speech import SPEECH, with_text_data
 
 PER_BATCH = {"round_robin": "round_robin", "randomized_round_robin": "weighted", "zip": "zip"}
@@ -83,7 +83,7 @@ def _loaders(section: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def _single(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
     """Return `data` of one loader, with its `filter_conf` and `batch_conf`."""
     section = check_keys(section, KNOWN, where, notes)
-    section = named_paths(section, where, notes)
+    section = without_missing_paths(section, where, notes)
     refuse_missing(section, where, "model.train_ds")
     sources = sources_of(section, where)
     kinds = kinds_of(sources)

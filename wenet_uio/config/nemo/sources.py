@@ -26,7 +26,9 @@ PATHS = ("cuts_path", "shar_path", "manifest_filepath", "tarred_audio_filepaths"
 """Keys whose values are paths."""
 
 
-def named_paths(section: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
+def without_missing_paths(
+    section: Mapping[str, Any], where: str, notes: list[str]
+) -> dict[str, Any]:
     """Return a loader without the paths that are still to be given, which is no error: the data may
     be an option of train.py.
     """

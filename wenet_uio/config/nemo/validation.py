@@ -8,7 +8,7 @@ from typing import Any
 from wenet_uio.config.nemo.batches import BATCHES, FILTERS
 from wenet_uio.config.nemo.keys import check_keys, refuse_missing
 from wenet_uio.config.nemo.loader import KNOWN
-from wenet_uio.config.nemo.sources import named_paths, sources_of
+from wenet_uio.config.nemo.sources import sources_of, without_missing_paths
 from wenet_uio.config.weighted_paths import WEIGHTED, without_weights
 
 
@@ -34,7 +34,7 @@ def validation_data(
 
     for part in parts:
         loader = check_keys({**common, **part}, KNOWN, where, notes)
-        loader = named_paths(loader, where, notes)
+        loader = without_missing_paths(loader, where, notes)
         sources += sources_of(_without_batches(loader, where, notes), where)
 
     return {"sources": list(map(_unweighted, sources))} if sources else None

@@ -155,7 +155,7 @@ class Corpus(ABC):
 
     @property
     @abstractmethod
-    def contents(self) -> str:
+    def contents_digest(self) -> str:
         """Digest of what the list holds beyond what a plan depends on, such as its texts."""
 
     @property
@@ -282,7 +282,7 @@ class StoredCorpus(Corpus):
         return ()
 
     @property
-    def contents(self) -> str:
+    def contents_digest(self) -> str:
         """The digest of the index: no more is known."""
         return self.digest
 

@@ -305,14 +305,19 @@ def any_remote(shards: Iterable[str]) -> bool:
 
 def _current_index(file: LineFile, data_type: DataType, layout: Layout) -> ListIndex | None:
     """Return the index of the current content of an open list, if there is any; of several, the
-    first of those that lack least audio.
+    first of those that lack least audio. The list then adopts the state that was indexed.
     """
     indexes = [
         ListIndex(place, *columns)
         for place in places_of(index_of(file.path, layout))
         if (columns := find_columns(place)) and _is_current(columns[1], file, data_type)
     ]
-    return min(indexes, key=lambda index: len(index.meta.get("unread", ())), default=None)
+    if not indexes:
+        return None
+
+    index = min(indexes, key=lambda index: len(index.meta.get("unread", ())))
+    file.adopt(_indexed_state(index.meta))
+    return index
 
 
 def _is_current(meta: Mapping[str, Any], file: LineFile, data_type: DataType) -> bool:
@@ -324,4 +329,9 @@ def _is_current(meta: Mapping[str, Any], file: LineFile, data_type: DataType) ->
     if meta.get("type") != data_type:  # an index beside a tar has no type
         DataList(file, data_type)  # refuses the other type
         return False
-    return file.holds(FileState(meta["bytes"], meta["mtime_ns"], meta["digest"]))
+    return file.is_unchanged(_indexed_state(meta))
+
+
+def _indexed_state(meta: Mapping[str, Any]) -> FileState:
+    """Return the state of a list when it was indexed."""
+    return FileState(meta["bytes"], meta["mtime_ns"], meta["digest"])

@@ -112,9 +112,9 @@ class Mixture(Corpus):
         ).hexdigest()
 
     @property
-    def contents(self) -> str:
+    def contents_digest(self) -> str:
         """Digest of those of all sources."""
-        parts = " ".join(source.corpus.contents for source in self.sources)
+        parts = " ".join(source.corpus.contents_digest for source in self.sources)
         return hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()
 
     @property
@@ -384,9 +384,9 @@ class MixedPass(Corpus):
         return extremes
 
     @property
-    def contents(self) -> str:
+    def contents_digest(self) -> str:
         """That of the mixture."""
-        return self.mixture.contents
+        return self.mixture.contents_digest
 
     @property
     def counts_digest(self) -> str:

@@ -46,7 +46,7 @@ class LineCorpus(StoredCorpus):
         )
 
     @property
-    def contents(self) -> str:
+    def contents_digest(self) -> str:
         """Digest of the lines."""
         return self._lines.digest
 

@@ -18,7 +18,6 @@ from wenet_uio.crashes import is_careful
 from wenet_uio.dataset.corpus.index import (
     Indexed,
     Rows,
-    StoredIndex,
     find_index,
     read_index,
     write_index,
@@ -77,21 +76,18 @@ def update_kept_index(
     manifest = (
         astuple(objects.current_version(files.manifest, kept=0.0)) if files.manifest else None
     )
-    former: StoredIndex | None = None
-    is_current = False
+    stored = list(filter(None, map(find_index, places_of(path))))
+    current = next((index for index in stored if _is_of(index.meta, version, manifest)), None)
+    if current is not None and compare != "all":
+        return current.rows, current.bad
 
-    for stored in filter(None, map(find_index, places_of(path))):
-        is_current = _is_of(stored.meta, version, manifest)
-        if is_current and compare != "all":
-            return stored.rows, stored.bad
-        former = stored
-
+    former = current or next(iter(stored), None)
     indexed = None if compare == "all" else _without_fetching(files, layout, version, requests)
     rows, bad = indexed or _scanned(files, layout, version)
     bad += lost_since(former, rows, bad, files.tar)
     write_index(places_of(path), rows, bad, {"version": astuple(version), "manifest": manifest})
 
-    return rows, bad + stale(former if is_current else None, rows, files.tar, compare)
+    return rows, bad + stale(current, rows, files.tar, compare)
 
 
 def _without_fetching(

@@ -81,7 +81,7 @@ class ShardCorpus(StoredCorpus):
         super().__init__(data_list, columns, index.bad, index.summary)
 
     @cached_property
-    def contents(self) -> str:
+    def contents_digest(self) -> str:
         """Digest of up to SHARDS_COMPARED shards: of the first texts of a local tar, and of the
         version of a remote or packed one.
 

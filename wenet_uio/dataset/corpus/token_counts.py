@@ -59,9 +59,9 @@ class TokenCounted(Corpus):
         return self.corpus.identity
 
     @property
-    def contents(self) -> str:
+    def contents_digest(self) -> str:
         """That of the corpus."""
-        return self.corpus.contents
+        return self.corpus.contents_digest
 
     @cached_property
     def counts_digest(self) -> str:
@@ -122,7 +122,7 @@ def _read_or_count(corpus: Corpus, tokenizer: AnyTokenizer, input_only: bool) ->
     """Return (samples,) tokens of each sample of the corpus, shard by shard."""
     name = "input-tokens" if input_only else "tokens"
     path = Path(f"{corpus.data_list}.{name}-{tokenizer.digest}")
-    texts = {"corpus": corpus.digest, "contents": corpus.contents}
+    texts = {"corpus": corpus.digest, "contents": corpus.contents_digest}
 
     def found() -> np.ndarray | None:
         for place in places_of(path):

@@ -51,7 +51,7 @@ class LineFile:
         """Open a file.
 
         Args:
-            indexed: its state when it was indexed; None if that is not known yet, see `holds`.
+            indexed: its state when it was indexed; None if that is not known yet, see `adopt`.
         """
         self.path = path
         self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - open as long as this object
@@ -70,15 +70,15 @@ class LineFile:
         """Take the present size and time of a file that is not indexed yet."""
         self.size, self.mtime_ns = self._checked = self._size_and_time()
 
-    def holds(self, indexed: FileState) -> bool:
-        """Tell whether the file has the content that was indexed; `read` then reads it."""
+    def is_unchanged(self, indexed: FileState) -> bool:
+        """Tell whether the file has the content that was indexed."""
         if self.size != indexed.size:
             return False
-        if self.mtime_ns != indexed.mtime_ns and self._content_digest() != indexed.digest:
-            return False
+        return self.mtime_ns == indexed.mtime_ns or self._content_digest() == indexed.digest
 
+    def adopt(self, indexed: FileState) -> None:
+        """Let `read` read the content that was indexed, which the file must have."""
         self.digest = indexed.digest
-        return True
 
     def read(self, offset: int, size: int) -> bytes:
         """Return bytes `offset` up to `offset + size`.

@@ -65,7 +65,9 @@ def find_entries(
     samples: list[FoundSample] = []
     bad: list[tuple[str, str]] = []
     named = set()
-    entries = _numbered(manifest) if shard_id is None else _by_shard(manifest).get(shard_id, [])
+    entries = (
+        manifest_lines(manifest) if shard_id is None else _by_shard(manifest).get(shard_id, [])
+    )
     for number, text in entries:
         key = f"{manifest}:{number}"
         try:
@@ -143,7 +145,7 @@ def _by_shard(manifest: str) -> dict[int | None, list[tuple[int, bytes]]]:
 def _lines_of_shards(manifest: str, _version: Version) -> dict[int | None, list[tuple[int, bytes]]]:
     """Return (number, line) of the lines of a manifest by shard_id; None: they state no valid one."""
     lines = defaultdict(list)
-    for number, line in _numbered(manifest):
+    for number, line in manifest_lines(manifest):
         try:
             shard_id = json.loads(line)["shard_id"]
         except (ValueError, TypeError, KeyError, RecursionError):
@@ -153,7 +155,7 @@ def _lines_of_shards(manifest: str, _version: Version) -> dict[int | None, list[
     return dict(lines)
 
 
-def _numbered(manifest: str) -> list[tuple[int, bytes]]:
+def manifest_lines(manifest: str) -> list[tuple[int, bytes]]:
     """Return (number, line) of the lines of a manifest, also a packed one, without blank lines.
 
     Raises:
