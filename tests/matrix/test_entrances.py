@@ -31,7 +31,6 @@ from tests.support.serve.browser import Visitor, chromium, program
 from tests.support.serve.clients import START, sentences, served, speak
 from tests.support.serve.trained_digits import RATE, WORDS, fit, voice, write_untrained
 from wenet_uio.dataset.chain.waveform import resample
-from wenet_uio.serve.options import ServeOptions
 
 PAGE = Path(__file__).parents[2] / "docs/concepts/one-text.md"
 ROOT = Path(__file__).parents[2]
@@ -255,12 +254,12 @@ def heard(model, recordings, tmp_path_factory):
         "streams by levels": lambda: by_stream(streams, recordings, "energy"),
     }
     texts = {name: hear() for name, hear in entrances.items()}
-    with served(recogniser, ServeOptions()) as home:
+    with served(recogniser) as home:
         texts["HTTP"] = by_http(home.url, recordings)
         texts["WebSocket"] = by_socket(home.socket_url, recordings)
         if program():
             texts["page"] = by_page(home.url, recordings)
-    with served(streams, ServeOptions()) as home:
+    with served(streams) as home:
         texts["HTTP of streams"] = by_http(home.url, recordings)
         texts["WebSocket of streams"] = by_socket(home.socket_url, recordings)
     return texts
@@ -298,7 +297,7 @@ def test_both_speakers_of_a_call_are_heard_and_named_by_every_entrance(model, ca
         for name, said in turns
     )
     lines = command("transcribe", "--model", model, "--device", "cpu", call).splitlines()
-    with served(recogniser, ServeOptions()) as home:
+    with served(recogniser) as home:
         texts = {
             "transcribe": by_python(recogniser, {"call": call})["call"],
             "by levels": by_python(recogniser, {"call": call}, "energy")["call"],
@@ -323,7 +322,7 @@ def test_white_noise_has_no_words_at_any_entrance(model, tmp_path):
         noise = np.random.default_rng(level + 100).normal(0, 10 ** (level / 20), 6 * RATE)
         paths[f"{level} dB"] = tmp_path / f"{-level}.wav"
         soundfile.write(paths[f"{level} dB"], noise.clip(-1, 1), RATE)
-    with served(recogniser, ServeOptions()) as home:
+    with served(recogniser) as home:
         texts = {
             "transcribe": by_python(recogniser, paths),
             "by levels": by_python(recogniser, paths, "energy"),

@@ -1,236 +1,26 @@
 #!/usr/bin/env python3
-"""Serve a trained model: a page to speak to, streams over WebSockets, recordings over HTTP.
-
-    %(prog)s --model exp/conformer
-    %(prog)s --model exp/conformer --host 0.0.0.0 \\
-        --certificate c.pem --key k.pem --token_file t
-
-One port serves the page (/), WeNet's WebSocket protocol (any path), OpenAI's POST
-/v1/audio/transcriptions and /v1/audio/translations, /health and /metrics. Streams of all clients
-are encoded together. SIGTERM and Ctrl-C finish open utterances first. No audio is written to a
-disk. The protocol and the limits are described in docs/how-to/serve.md.
-"""
+"""Serve a trained model; the command is that of the add-on `serve`."""
 
 from __future__ import annotations
 
 import argparse
-import gc
-import os
-import ssl
 from collections.abc import Sequence
-from dataclasses import asdict
-from pathlib import Path
 
-from wenet_uio.api.load import load_model
-from wenet_uio.cli import command_parser, run
-from wenet_uio.config.command_line import add_trust_code
-from wenet_uio.convert.named_model import local_model
-from wenet_uio.extras import need_extra
-from wenet_uio.hub_address import add_revision, name_of
-from wenet_uio.messages import start_log
-from wenet_uio.options import add_options, values_of
-from wenet_uio.search import MODES, check_modes
-from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
-from wenet_uio.search.options import add_decode_options, decode_options, scorer_options
-from wenet_uio.serve.options import Limits, ServeOptions
-from wenet_uio.train.distributed import World, use_cpu_threads
-
-TOKEN = "WENET_UIO_SERVE_TOKEN"
-"""Environment variable with the token of the server."""
-PARTIAL_MODES = ("ctc_greedy_search", "ctc_prefix_beam_search")
+from wenet_uio.cli import run
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = command_parser(__doc__)
-    parser.add_argument(
-        "--model",
-        required=True,
-        metavar="DIR",
-        help="folder of a run, a model in WeNet's layout, or hf://org/name of a hub",
-    )
-    add_revision(parser)
-    parser.add_argument("--checkpoint", help="weights (default: avg.pt or final.pt in the folder)")
-    parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
-    parser.add_argument(
-        "--mode",
-        help=f"{', '.join(MODES)} (default: recordings as in transcribe.py; final texts of streams "
-        "by attention_rescoring if the model can, of a transducer by its own search)",
-    )
-    _add_network_options(parser.add_argument_group("network"))
-    _add_stream_options(parser.add_argument_group("streams"))
-    add_options(parser.add_argument_group("limits"), Limits)
-    add_trust_code(parser)
-    add_decode_options(parser)
+    from wenet_uio.addons.serve import command
 
-    return parser
-
-
-def _add_network_options(group: argparse._ArgumentGroup) -> None:
-    """Add the options of address, TLS and access."""
-    group.add_argument("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0: all")
-    group.add_argument("--port", type=int, default=10086, help="0: any free port")
-    group.add_argument(
-        "--certificate", metavar="FILE", help="TLS certificate chain, PEM; https and wss"
-    )
-    group.add_argument("--key", metavar="FILE", help="private key of the certificate, PEM")
-    group.add_argument(
-        "--token_file",
-        metavar="FILE",
-        help=f"file with the token that clients need (default: ${TOKEN})",
-    )
-    group.add_argument(
-        "--allow_origin",
-        action="append",
-        default=[],
-        metavar="ORIGIN",
-        help="pages of this origin may use the server, such as https://example.org; *: all "
-        "(default: its own page)",
-    )
-    add_options(group, ServeOptions, "allow_tensors")
-
-
-def _add_stream_options(group: argparse._ArgumentGroup) -> None:
-    """Add the options of streams."""
-    group.add_argument(
-        "--chunk_size",
-        type=int,
-        help="encoder frames of a chunk (default: that of the model, or 16)",
-    )
-    group.add_argument(
-        "--left_chunks", type=int, default=-1, help="chunks seen to the left; -1: all"
-    )
-    group.add_argument(
-        "--partial_mode",
-        choices=PARTIAL_MODES,
-        default=PARTIAL_MODES[0],
-        help="search of partial texts",
-    )
-    add_options(group, ServeOptions, "stream_batch")
-    group.add_argument(
-        "--rule1",
-        type=float,
-        metavar="SECONDS",
-        default=WENET_RULES["rule1"].silence,
-        help="silence without words; 0: off",
-    )
-    group.add_argument(
-        "--rule2",
-        type=float,
-        metavar="SECONDS",
-        default=WENET_RULES["rule2"].silence,
-        help="silence after words; 0: off",
-    )
-    group.add_argument(
-        "--rule3",
-        type=float,
-        metavar="SECONDS",
-        default=WENET_RULES["rule3"].length,
-        help="longest utterance; 0: off",
-    )
+    return command.parser()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM or SIGINT."""
-    args = parser().parse_args(arguments)
-    start_log("%(message)s")
-    name = name_of(args.model)
-    args.model = local_model(args.model, args.revision)
-    context, options = tls_of(args), options_of(args)
+    from wenet_uio.addons.serve import command
 
-    need_extra("serve", ("aiohttp", "prometheus_client"))
-    # needs the packages of this extra
-    from wenet_uio.serve.app import Server
-    from wenet_uio.serve.listen import serve_until_stopped
-
-    use_cpu_threads(World.from_environment(args.device))
-    recogniser = load_model(
-        args.model, checkpoint=args.checkpoint, device=args.device, trust_code=args.trust_code
-    )
-    server = Server(recogniser, name, options)
-    server.warm_up()
-
-    # The model stays: searching it for garbage again and again would take time from the streams.
-    gc.collect()
-    gc.freeze()
-    serve_until_stopped(server, args.host, args.port, context)
-    return 0
-
-
-def options_of(args: argparse.Namespace) -> ServeOptions:
-    """Return the options of the command line.
-
-    Raises:
-        ValueError: a value is out of range.
-        OSError: a file cannot be read.
-    """
-    if args.mode is not None:
-        check_modes([args.mode])
-
-    rules = {
-        "rule1": EndpointRule(needs_words=False, silence=args.rule1) if args.rule1 else None,
-        "rule2": EndpointRule(needs_words=True, silence=args.rule2) if args.rule2 else None,
-        "rule3": EndpointRule(needs_words=False, silence=0.0, length=args.rule3)
-        if args.rule3
-        else None,
-    }
-    return ServeOptions(
-        transcribing={
-            "mode": args.mode,
-            **asdict(scorer_options(args)),
-            "decoding": asdict(decode_options(args)),
-        },
-        streaming={
-            name: getattr(args, name) for name in ("chunk_size", "left_chunks", "partial_mode")
-        },
-        endpoints={name: rule for name, rule in rules.items() if rule is not None},
-        stream_batch=args.stream_batch,
-        limits=Limits(**values_of(Limits, args)),
-        token=token_of(args.token_file),
-        origins=tuple(origin.rstrip("/") for origin in args.allow_origin),
-        allow_tensors=args.allow_tensors,
-    )
-
-
-def token_of(file: str | None) -> str | None:
-    """Return the token in the file, or in the environment; None: no token is needed.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: the token is empty.
-    """
-    token = Path(file).read_text(encoding="utf-8").strip() if file else os.environ.get(TOKEN)
-    if token == "":
-        raise ValueError(f"{file or TOKEN}: the token is empty")
-    return token
-
-
-def tls_of(args: argparse.Namespace) -> ssl.SSLContext | None:
-    """Return the certificate and its key; None: no TLS.
-
-    Raises:
-        ValueError: one of both is missing, or they do not fit.
-        OSError: a file cannot be read.
-    """
-    if not args.certificate and not args.key:
-        return None
-    if not (args.certificate and args.key):
-        raise ValueError("--certificate and --key belong together")
-
-    for file in (args.certificate, args.key):
-        Path(file).read_bytes()  # its errors name the file
-
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        # A server cannot ask for the password of an encrypted key.
-        context.load_cert_chain(args.certificate, args.key, password="")
-    except ssl.SSLError as error:
-        reason = error.reason or "the key may need a password"
-        raise ValueError(
-            f"{args.certificate}, {args.key}: no certificate with its key ({reason})"
-        ) from None
-
-    return context
+    return command.main(arguments)
 
 
 if __name__ == "__main__":

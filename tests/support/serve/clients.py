@@ -9,14 +9,15 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import numpy as np
+import pytest
 from aiohttp import web
 
-from wenet_uio.serve.app import Server
-from wenet_uio.serve.listen import listen, url_of
+if TYPE_CHECKING:
+    from wenet_uio.addons.serve.app import Server
 
 PATIENCE = 60
 """Seconds within which a server starts, and ends."""
@@ -37,26 +38,31 @@ class Served:
 @contextmanager
 def served(
     recogniser: Any,
-    options: Any,
+    options: Any = None,
     name: str = "model",
     send_buffer: int = 1 << 18,
     context: ssl.SSLContext | None = None,
 ) -> Iterator[Served]:
     """Serve a model on a free port of the loopback address.
 
-    `send_buffer`: bytes that the system keeps for a client that reads nothing.
+    `options`: ServeOptions, by default as they are; `send_buffer`: bytes that the system keeps for a
+    client that reads nothing. Without the add-on the test is skipped.
     """
+    serve = pytest.importorskip("wenet_uio.addons.serve.listen")
+    from wenet_uio.addons.serve.app import Server
+    from wenet_uio.addons.serve.options import ServeOptions
+
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    server = Server(recogniser, name, options)
+    server = Server(recogniser, name, options or ServeOptions())
 
     async def start() -> tuple[web.AppRunner, asyncio.Server]:
         runner = web.AppRunner(server.app, shutdown_timeout=1.0)
         await runner.setup()
         accepting = socket.create_server(("127.0.0.1", 0))
         accepting.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-        return runner, await listen(server, runner, context, sock=accepting)
+        return runner, await serve.listen(server, runner, context, sock=accepting)
 
     async def end() -> None:
         listening.close()
@@ -64,7 +70,7 @@ def served(
 
     runner, listening = asyncio.run_coroutine_threadsafe(start(), loop).result(PATIENCE)
     try:
-        yield Served(url_of(listening, context is not None), server)
+        yield Served(serve.url_of(listening, context is not None), server)
     finally:
         asyncio.run_coroutine_threadsafe(end(), loop).result(PATIENCE)
         loop.call_soon_threadsafe(loop.stop)

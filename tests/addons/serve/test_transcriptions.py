@@ -15,15 +15,15 @@ from tests.api.conftest import TRANSDUCER, bursts, write_model
 from tests.support.audio.arrays import npy, pth
 from tests.support.models.tiny_whisper import SPECIAL, tiny, tiny_config
 from tests.support.serve.clients import served, speak
+from wenet_uio.addons.serve.messages import RefusedError
+from wenet_uio.addons.serve.metrics import Metrics
+from wenet_uio.addons.serve.options import Limits, ServeOptions
+from wenet_uio.addons.serve.transcriptions import Transcriptions
 from wenet_uio.api.load import load_model
 from wenet_uio.api.recogniser import SpeechRecogniser
 from wenet_uio.models import build_model
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.tracks import parse_channel
-from wenet_uio.serve.messages import RefusedError
-from wenet_uio.serve.metrics import Metrics
-from wenet_uio.serve.options import Limits, ServeOptions
-from wenet_uio.serve.transcriptions import Transcriptions
 
 
 def encoded(samples, kind="WAV", rate=16000):

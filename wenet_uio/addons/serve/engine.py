@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from wenet_uio.addons.serve.metrics import Metrics
 from wenet_uio.allocator import return_freed_memory
 from wenet_uio.search.live import Event, Failed, LiveStream, advance
-from wenet_uio.serve.metrics import Metrics
 
 QUIET = 1.0
 """Seconds without work after which freed memory is returned."""

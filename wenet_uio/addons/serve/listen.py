@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from wenet_uio.serve.app import Server
+from wenet_uio.addons.serve.app import Server
 
 REPEAT = 60.0
 """Seconds between two reports that there are no open files left."""

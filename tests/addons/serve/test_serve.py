@@ -16,12 +16,12 @@ from aiohttp.http_exceptions import BadStatusLine
 from tests.api.conftest import bursts, write_model
 from tests.support import preloaded
 from tests.support.serve.clients import START, of_type
+from wenet_uio.addons.serve import command as serve
+from wenet_uio.addons.serve.app import Server
+from wenet_uio.addons.serve.listen import is_fault_of_server
+from wenet_uio.addons.serve.listen import serve as listen
+from wenet_uio.addons.serve.options import ServeOptions
 from wenet_uio.api.load import load_model
-from wenet_uio.bin import serve
-from wenet_uio.serve.app import Server
-from wenet_uio.serve.listen import is_fault_of_server
-from wenet_uio.serve.listen import serve as listen
-from wenet_uio.serve.options import ServeOptions
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +149,7 @@ def test_the_command_serves_with_tls_and_a_token_and_finishes_open_utterances_at
         ],
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
     )
     try:
         lines = iter(process.stderr.readline, "")

@@ -11,13 +11,13 @@ from pathlib import Path
 import aiohttp
 import numpy as np
 
+from tests.addons.serve.test_transcriptions import encoded
 from tests.api.conftest import write_model
-from tests.serve.test_transcriptions import encoded
 from tests.support import preloaded
 from tests.support.serve.clients import sentences, speak
 from tests.support.serve.strangers import FORM, PATH, crowd
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @contextmanager

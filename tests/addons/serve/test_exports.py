@@ -15,10 +15,10 @@ import wenet_uio
 from tests.api.conftest import RATE
 from tests.support.search.tone_model import tones, write_tone_model
 from tests.support.serve.clients import sentences, served, speak
+from wenet_uio.addons.serve.options import ServeOptions
 from wenet_uio.export.onnx_files import to_onnx
 from wenet_uio.export.onnx_graphs import streams_graphs
 from wenet_uio.search.recogniser import load_recogniser
-from wenet_uio.serve.options import ServeOptions
 
 
 @pytest.fixture(scope="module")

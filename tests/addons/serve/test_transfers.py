@@ -5,12 +5,12 @@ import asyncio
 import aiohttp
 import pytest
 
-from tests.serve.test_forms import BOUNDARY, PATH, form
-from tests.serve.test_transcriptions import encoded
+from tests.addons.serve.test_forms import BOUNDARY, PATH, form
+from tests.addons.serve.test_transcriptions import encoded
 from tests.support.serve.clients import served
 from tests.support.serve.raw_clients import until
-from wenet_uio.serve import transfers
-from wenet_uio.serve.options import Limits, ServeOptions
+from wenet_uio.addons.serve import transfers
+from wenet_uio.addons.serve.options import Limits, ServeOptions
 
 
 async def drops(pause, piece=20):

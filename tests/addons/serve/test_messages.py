@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from wenet_uio.serve.messages import RefusedError, fitting, phrases_of, signal_of
+from wenet_uio.addons.serve.messages import RefusedError, fitting, phrases_of, signal_of
 
 
 @pytest.mark.parametrize(

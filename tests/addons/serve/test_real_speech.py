@@ -13,8 +13,8 @@ import soundfile
 import wenet_uio
 from tests.support.serve.clients import START, sentences, served, speak
 from tests.support.serve.trained_digits import RATE, WORDS, speech
+from wenet_uio.addons.serve.options import ServeOptions
 from wenet_uio.bin import transcribe
-from wenet_uio.serve.options import ServeOptions
 
 UTTERANCES = 36
 """More than the server encodes together."""

@@ -9,10 +9,10 @@ import torch
 
 from tests.support.serve.clients import START, of_type, sentences, served, speak
 from tests.support.serve.raw_clients import frame, raw_socket, reset, until
+from wenet_uio.addons.serve.options import Limits, ServeOptions
+from wenet_uio.addons.serve.session import Session
 from wenet_uio.dataset.chain.waveform import resample
 from wenet_uio.search.endpoint import EndpointRule
-from wenet_uio.serve.options import Limits, ServeOptions
-from wenet_uio.serve.session import Session
 
 
 def streamed(recogniser, samples, **options):
@@ -187,7 +187,7 @@ def test_an_idle_client_is_disconnected_but_not_one_that_waits_for_its_results(
     strict, speech, monkeypatch
 ):
     # Answers to pings are no messages
-    monkeypatch.setattr("wenet_uio.serve.session.HEARTBEAT", 0.1)
+    monkeypatch.setattr("wenet_uio.addons.serve.session.HEARTBEAT", 0.1)
     (refusal,) = asyncio.run(replies(strict.socket_url))
     assert refusal == {"status": "failed", "message": "no message for 0.5 s"}
     assert asyncio.run(replies(strict.socket_url, START))[-1] == refusal
@@ -248,7 +248,7 @@ def test_a_message_of_the_largest_size_is_taken(strict):
 def test_a_client_that_does_not_stop_a_message_that_is_too_large_is_disconnected(
     strict, monkeypatch
 ):
-    monkeypatch.setattr("wenet_uio.serve.session.CLOSING", 0.5)
+    monkeypatch.setattr("wenet_uio.addons.serve.session.CLOSING", 0.5)
     raw = raw_socket(strict.socket_url)
     raw.sendall(frame(1, json.dumps(START).encode()) + b"\x82\xff" + (1 << 40).to_bytes(8, "big"))
     raw.settimeout(20)

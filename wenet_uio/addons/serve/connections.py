@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from wenet_uio.serve.metrics import Metrics
-from wenet_uio.serve.options import Limits
+from wenet_uio.addons.serve.metrics import Metrics
+from wenet_uio.addons.serve.options import Limits
 
 KEEPALIVE = 75.0
 """Seconds for which a connection stays open after an answer."""

@@ -14,7 +14,7 @@ from tests.api.conftest import bursts, write_model
 from tests.support.serve.browser import Visitor
 from tests.support.serve.clients import served
 from tests.support.serve.trained_digits import train_model
-from wenet_uio.serve.options import ServeOptions
+from wenet_uio.addons.serve.options import ServeOptions
 
 NO_ENDS = ServeOptions(endpoints={})
 

@@ -7,11 +7,11 @@ import aiohttp
 import openai
 import pytest
 
+from tests.addons.serve.conftest import NO_ENDS
 from tests.api.conftest import write_model
-from tests.serve.conftest import NO_ENDS
 from tests.support.serve.clients import START, of_type, sentences, served, speak
 from wenet_uio import load_model
-from wenet_uio.serve.options import ServeOptions
+from wenet_uio.addons.serve.options import ServeOptions
 
 
 def get(url, **arguments):

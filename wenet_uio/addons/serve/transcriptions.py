@@ -18,19 +18,9 @@ from typing import Any
 
 from aiohttp import web
 
-from wenet_uio.api.inputs import Input
-from wenet_uio.api.options import TranscribeOptions
-from wenet_uio.api.recogniser import SpeechRecogniser
-from wenet_uio.audio.decoders import AudioError
-from wenet_uio.audio.interruption import interruptible
-from wenet_uio.audio.read import audio_info, is_array
-from wenet_uio.search.context_graph import text_and_score, tokenize_phrases
-from wenet_uio.search.modes import scored_modes
-from wenet_uio.search.results import Transcript, TranscriptSegment, part_of_text
-from wenet_uio.search.tracks import ChosenChannel, parse_channel
-from wenet_uio.serve.events import EventFeed, GoneError
-from wenet_uio.serve.forms import Upload
-from wenet_uio.serve.messages import (
+from wenet_uio.addons.serve.events import EventFeed, GoneError
+from wenet_uio.addons.serve.forms import Upload
+from wenet_uio.addons.serve.messages import (
     MOST_PHRASE_CHARACTERS,
     MOST_PHRASES,
     MOST_TOTAL_CHARACTERS,
@@ -42,9 +32,19 @@ from wenet_uio.serve.messages import (
     fitting,
     phrases_of,
 )
-from wenet_uio.serve.metrics import Metrics
-from wenet_uio.serve.options import ServeOptions
-from wenet_uio.serve.transfers import Transfers
+from wenet_uio.addons.serve.metrics import Metrics
+from wenet_uio.addons.serve.options import ServeOptions
+from wenet_uio.addons.serve.transfers import Transfers
+from wenet_uio.api.inputs import Input
+from wenet_uio.api.options import TranscribeOptions
+from wenet_uio.api.recogniser import SpeechRecogniser
+from wenet_uio.audio.decoders import AudioError
+from wenet_uio.audio.interruption import interruptible
+from wenet_uio.audio.read import audio_info, is_array
+from wenet_uio.search.context_graph import text_and_score, tokenize_phrases
+from wenet_uio.search.modes import scored_modes
+from wenet_uio.search.results import Transcript, TranscriptSegment, part_of_text
+from wenet_uio.search.tracks import ChosenChannel, parse_channel
 
 GONE_AFTER = 0.5
 """Seconds between two looks whether the client is still there."""

@@ -11,12 +11,12 @@ import pytest
 import soundfile
 
 import wenet_uio
+from tests.addons.serve.test_events import slowed
 from tests.api.conftest import RATE, write_model
-from tests.serve.test_events import slowed
 from tests.support.serve.browser import chromium
 from tests.support.serve.clients import served
+from wenet_uio.addons.serve.options import Limits, ServeOptions
 from wenet_uio.audio.decoders import AudioError
-from wenet_uio.serve.options import Limits, ServeOptions
 
 CUT = ServeOptions(transcribing={"window": 3.0})
 """A recording of six seconds is cut at its pauses."""

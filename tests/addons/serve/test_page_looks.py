@@ -17,7 +17,7 @@ import pytest
 from tests.support.serve.browser import chromium
 from wenet_uio.search.subtitles import Cue, srt, vtt
 
-STATIC = Path(str(files("wenet_uio.serve") / "static"))
+STATIC = Path(str(files("wenet_uio.addons.serve") / "static"))
 WORDS = [("sure", 0.99), ("fairly", 0.8), ("unsure", 0.6), ("guess", 0.2), ("plain", None)]
 TEXT = " ".join(word for word, _ in WORDS)
 SEGMENT = {

@@ -11,14 +11,14 @@ from contextlib import contextmanager, suppress
 
 import aiohttp
 import pytest
-
 from tests.bin.test_serve import self_signed
+
 from tests.support.serve.clients import START, sentences, served, speak
 from tests.support.serve.raw_clients import frame, raw_socket, until
-from wenet_uio.serve.connections import MOST_UNPROVEN, Connection, Connections
-from wenet_uio.serve.listen import FullLog
-from wenet_uio.serve.metrics import Metrics
-from wenet_uio.serve.options import Limits, ServeOptions
+from wenet_uio.addons.serve.connections import MOST_UNPROVEN, Connection, Connections
+from wenet_uio.addons.serve.listen import FullLog
+from wenet_uio.addons.serve.metrics import Metrics
+from wenet_uio.addons.serve.options import Limits, ServeOptions
 
 
 def address(server):
@@ -143,7 +143,7 @@ def test_little_is_read_of_a_socket_before_it_starts(recogniser, monkeypatch):
         receive(connection, data)
 
     monkeypatch.setattr(Connection, "data_received", counted)
-    monkeypatch.setattr("wenet_uio.serve.session.CLOSING", 0.5)
+    monkeypatch.setattr("wenet_uio.addons.serve.session.CLOSING", 0.5)
     limits = Limits(head_seconds=2)
     with served(recogniser, ServeOptions(limits=limits)) as server:
         raw = raw_socket(server.socket_url)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from aiohttp import BodyPartReader, MultipartReader, web
 
-from wenet_uio.serve.messages import LimitError, RefusedError
-from wenet_uio.serve.options import Limits
+from wenet_uio.addons.serve.messages import LimitError, RefusedError
+from wenet_uio.addons.serve.options import Limits
 
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
 STREAMED_FORMATS = ("json", "text", "verbose_json")

@@ -11,11 +11,11 @@ import numpy as np
 import openai
 import pytest
 
-from tests.serve.test_connections import address
-from tests.serve.test_transcriptions import encoded, post
+from tests.addons.serve.test_connections import address
+from tests.addons.serve.test_transcriptions import encoded, post
 from tests.support.serve.clients import served
-from wenet_uio.serve.forms import MOST_FIELD_BYTES, MOST_PARTS
-from wenet_uio.serve.options import ServeOptions
+from wenet_uio.addons.serve.forms import MOST_FIELD_BYTES, MOST_PARTS
+from wenet_uio.addons.serve.options import ServeOptions
 
 PATH = "/v1/audio/transcriptions"
 BOUNDARY = {"Content-Type": "multipart/form-data; boundary=x"}

@@ -8,11 +8,11 @@ from contextlib import suppress
 import aiohttp
 import numpy as np
 
-from tests.serve.test_transcriptions import encoded
+from tests.addons.serve.test_transcriptions import encoded
 from tests.support.serve.clients import START, sentences, served, speak
 from tests.support.serve.raw_clients import frame, raw_socket, reset, until
+from wenet_uio.addons.serve.options import Limits, ServeOptions
 from wenet_uio.audio.read import AudioReader
-from wenet_uio.serve.options import Limits, ServeOptions
 
 PINGS = frame(9, b"x" * 100) * 20_000
 ONE_SAMPLE = frame(2, b"\0\0") * 8_000

@@ -13,11 +13,7 @@ from typing import Any
 import numpy as np
 from aiohttp import web
 
-from wenet_uio.api.recogniser import SpeechRecogniser
-from wenet_uio.audio.decoders import AudioError
-from wenet_uio.messages import listed
-from wenet_uio.search.live import LiveStream, advance
-from wenet_uio.serve.access import (
+from wenet_uio.addons.serve.access import (
     WrongHostError,
     bearer,
     check_host,
@@ -25,15 +21,19 @@ from wenet_uio.serve.access import (
     check_token,
     is_allowed,
 )
-from wenet_uio.serve.connections import Connections, connection_of
-from wenet_uio.serve.engine import Engine
-from wenet_uio.serve.events import GoneError
-from wenet_uio.serve.forms import EncodingError, check_encoding
-from wenet_uio.serve.messages import LimitError, RefusedError, Start, check_scores, error_of
-from wenet_uio.serve.metrics import Metrics
-from wenet_uio.serve.options import ServeOptions
-from wenet_uio.serve.session import Session
-from wenet_uio.serve.transcriptions import Transcriptions, spelled
+from wenet_uio.addons.serve.connections import Connections, connection_of
+from wenet_uio.addons.serve.engine import Engine
+from wenet_uio.addons.serve.events import GoneError
+from wenet_uio.addons.serve.forms import EncodingError, check_encoding
+from wenet_uio.addons.serve.messages import LimitError, RefusedError, Start, check_scores, error_of
+from wenet_uio.addons.serve.metrics import Metrics
+from wenet_uio.addons.serve.options import ServeOptions
+from wenet_uio.addons.serve.session import Session
+from wenet_uio.addons.serve.transcriptions import Transcriptions, spelled
+from wenet_uio.api.recogniser import SpeechRecogniser
+from wenet_uio.audio.decoders import AudioError
+from wenet_uio.messages import listed
+from wenet_uio.search.live import LiveStream, advance
 
 TRANSCRIPTIONS, TRANSLATIONS = "/v1/audio/transcriptions", "/v1/audio/translations"
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -95,7 +95,7 @@ class Server:
         self._static = {
             path.name: path.read_bytes()
             for path in (
-                *files("wenet_uio.serve").joinpath("static").iterdir(),
+                *files("wenet_uio.addons.serve").joinpath("static").iterdir(),
                 *map(shared.joinpath, SHARED),
             )
         }

@@ -11,12 +11,12 @@ import numpy as np
 import openai
 import pytest
 
+from tests.addons.serve.test_transcriptions import encoded, post
 from tests.api.conftest import bursts
-from tests.serve.test_transcriptions import encoded, post
 from tests.support.serve.clients import served
+from wenet_uio.addons.serve import events
+from wenet_uio.addons.serve.options import Limits, ServeOptions
 from wenet_uio.audio.decoders import AudioError
-from wenet_uio.serve import events
-from wenet_uio.serve.options import Limits, ServeOptions
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from wenet_uio.serve.forms import Upload, read_upload
-from wenet_uio.serve.messages import LimitError
-from wenet_uio.serve.options import Limits
+from wenet_uio.addons.serve.forms import Upload, read_upload
+from wenet_uio.addons.serve.messages import LimitError
+from wenet_uio.addons.serve.options import Limits
 
 TRANSFERS = 4
 """Uploads that may arrive at once, for each place of `max_uploads`."""

@@ -7,10 +7,10 @@ import pytest
 
 from tests.support.serve.clients import sentences, served, speak
 from tests.support.serve.raw_clients import until
-from wenet_uio.serve import engine as engine_module
-from wenet_uio.serve.engine import Engine
-from wenet_uio.serve.metrics import Metrics
-from wenet_uio.serve.options import Limits, ServeOptions
+from wenet_uio.addons.serve import engine as engine_module
+from wenet_uio.addons.serve.engine import Engine
+from wenet_uio.addons.serve.metrics import Metrics
+from wenet_uio.addons.serve.options import Limits, ServeOptions
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_a_client_that_is_slowed_down_or_waits_is_neither_idle_nor_taken_for_van
     recogniser, speech, slow_engine, monkeypatch
 ):
     """While its audio waits, the server reads neither its messages nor its answers to pings."""
-    monkeypatch.setattr("wenet_uio.serve.session.HEARTBEAT", 0.1)
+    monkeypatch.setattr("wenet_uio.addons.serve.session.HEARTBEAT", 0.1)
     options = ServeOptions(endpoints={}, limits=Limits(idle_seconds=0.5, queue_seconds=0.5))
     with served(recogniser, options) as server:
         received = asyncio.run(speak(server.socket_url, speech, packet=len(speech) // 2))

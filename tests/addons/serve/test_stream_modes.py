@@ -6,9 +6,9 @@ import pytest
 
 import wenet_uio
 from tests.api.conftest import TRANSDUCER, write_model
-from wenet_uio.serve.app import Server
-from wenet_uio.serve.messages import Start
-from wenet_uio.serve.options import ServeOptions
+from wenet_uio.addons.serve.app import Server
+from wenet_uio.addons.serve.messages import Start
+from wenet_uio.addons.serve.options import ServeOptions
 
 
 @pytest.mark.parametrize(
