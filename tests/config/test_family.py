@@ -10,7 +10,7 @@ from wenet_uio.config.model import CtcAttentionConf, ModelKeys
 from wenet_uio.config.named_code import Loaded
 
 
-@pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
+@pytest.mark.parametrize("family", list(families()), ids=lambda family: family.name)
 def test_modes_that_a_record_names_are_modes_of_the_family(family):
     usual = (family.usual_mode, family.usual_scored_mode)
     assert {*family.recipe_modes, *usual} <= set(family.modes_by_name)

@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 
 import aiohttp
 import pytest
-from tests.bin.test_serve import self_signed
 
+from tests.addons.serve.test_serve import self_signed
 from tests.support.serve.clients import START, sentences, served, speak
 from tests.support.serve.raw_clients import frame, raw_socket, until
 from wenet_uio.addons.serve.connections import MOST_UNPROVEN, Connection, Connections
