@@ -114,4 +114,6 @@ if [[ $before == true && -e $dir/init.yaml ]]; then # validation before the firs
   log "after fine-tuning ($results)"
 fi
 decode "$config" "$dir/avg.pt" "$results"
-report_run.py --char "$char" ${language:+--language "$language"} "$dir"
+if python -c 'import wenet_uio.addons.publish' 2>/dev/null; then # the add-on that writes reports may be gone
+  report_run.py --char "$char" ${language:+--language "$language"} "$dir"
+fi
