@@ -88,16 +88,14 @@ def exported_as_wenet_does(folder: Path) -> None:
     export_jit.main(words)
 
 
-def test_without_check_data_a_validation_set_that_the_yaml_names_is_taken(
-    trained, monkeypatch, capsys
-):
+def test_without_check_data_a_validation_set_that_the_yaml_names_is_taken(trained, capsys):
     """As `validation_ds` of NeMo names it."""
     with open(trained / "train.yaml", "a") as file:
         file.write(f"cv_data: [{{type: raw, data_list: {trained / 'data.list'}}}]\n")
     start = {"cv_data": {"list": "data of the config", "utterances": 3, "hours": 0.1}}
     (trained / "environment.yaml").write_text(yaml.safe_dump([start]))
 
-    exported_as_wenet_does(trained, monkeypatch)
+    exported_as_wenet_does(trained)
     told = capsys.readouterr()
     assert "checked with data of the config, the validation set of the run" in told.err
     assert "final.zip: 3 of 3 utterances" in told.out

@@ -153,7 +153,7 @@ def nominal_rate_of(
 
         try:
             return measured(line.wav, data_list, info, unread).sample_rate
-        except AudioError:  # the list may be indexed where its audio is not
+        except (AudioError, ListError):  # the list may be indexed where its audio is not
             if not objects.is_plain(path):
                 break  # each attempt may wait for a store
     return NOMINAL_RATE
@@ -176,12 +176,13 @@ def info_of(path: str, info_in_store: Callable[[str], AudioInfo]) -> AudioInfo:
 
     Raises:
         AudioError: the audio cannot be read.
+        ListError: a store cannot give such features.
     """
     if objects.is_plain(path):
         return audio_info(path)
 
     if place_of(path).offset is not None:
-        raise AudioError(
+        raise ListError(
             f"{path}: archives of features in a store are not read by byte; pack them into shards"
         )
 
