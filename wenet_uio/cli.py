@@ -24,7 +24,13 @@ from types import TracebackType
 from typing import Any, TextIO, cast
 
 from wenet_uio import __version__
-from wenet_uio.failures import AGAIN, NO_SHARED_MEMORY, StartAgainError, is_shared_memory_full
+from wenet_uio.failures import (
+    AGAIN,
+    NO_SHARED_MEMORY,
+    StartAgainError,
+    is_shared_memory_full,
+    lacks_add_on,
+)
 from wenet_uio.messages import PACKAGE
 from wenet_uio.printable import PrintableStream
 from wenet_uio.unknown_options import SuggestingParser
@@ -33,7 +39,6 @@ from wenet_uio.uris import ShownStream
 FORMAT_OF_DEBUG = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 COLUMNS = 80
 """Width of every help."""
-ADDONS = "wenet_uio.addons."
 log = logging.getLogger(__name__)
 REMEDIES = {
     errno.ENOSPC: "free space",
@@ -91,7 +96,7 @@ def run(main: Callable[[], int | None], *, prints_data: bool = False) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 141
     except ModuleNotFoundError as error:
-        if not (error.name or "").startswith(ADDONS):
+        if not lacks_add_on(error):
             raise
         print(f"error: {error.name}: this installation was made without it", file=sys.stderr)
         status = 1

@@ -1,4 +1,6 @@
-"""Failures that a command expects: what the same command continues, and full shared memory."""
+"""Failures that a command expects: what the same command continues, full shared
+memory, an add-on that was taken away.
+"""
 
 from __future__ import annotations
 
@@ -24,3 +26,8 @@ class StartAgainError(ValueError):
 def is_shared_memory_full(needed: int = 1 << 16) -> bool:
     """Tell whether less than `needed` bytes are free in the file system of shared memory."""
     return Path(SHARED_MEMORY).is_dir() and shutil.disk_usage(SHARED_MEMORY).free < needed
+
+
+def lacks_add_on(error: ModuleNotFoundError) -> bool:
+    """Tell whether the missing module is an add-on, which was taken away."""
+    return (error.name or "").startswith("wenet_uio.addons.")

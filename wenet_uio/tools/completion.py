@@ -16,6 +16,7 @@ import shtab
 
 from wenet_uio.cli import command_parser, run
 from wenet_uio.commands import COMMANDS, parser_of_command
+from wenet_uio.failures import lacks_add_on
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -40,6 +41,13 @@ def parser_of_all_commands() -> argparse.ArgumentParser:
     commands = {"": parser.add_subparsers()}
 
     for name, command in COMMANDS.items():
+        try:
+            options = parser_of_command(name)
+        except ModuleNotFoundError as error:
+            if not lacks_add_on(error):
+                raise
+            continue
+
         first, _, last = name.rpartition(" ")
         if first not in commands:
             purpose = ", ".join(
@@ -47,9 +55,7 @@ def parser_of_all_commands() -> argparse.ArgumentParser:
             )
             commands[first] = commands[""].add_parser(first, help=purpose).add_subparsers()
 
-        commands[first].add_parser(
-            last, help=command.purpose, parents=[parser_of_command(name)], add_help=False
-        )
+        commands[first].add_parser(last, help=command.purpose, parents=[options], add_help=False)
 
     complete_values(parser)
     return parser

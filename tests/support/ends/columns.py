@@ -16,8 +16,9 @@ from tests.models.test_batches import BRANCH, EFFICIENT, KINDS, SQUEEZE, ZIPFORM
 from tests.support.ends.rows import BINS
 from tests.support.models.digit_whisper import digit_whisper, write_vocabulary
 from tests.support.models.tiny_paraformer import tiny_paraformer
-from wenet_uio.config.encoder_kind import ENCODERS, encoder_kind, encoder_kinds
+from wenet_uio.config.encoder_kind import ENCODERS
 from wenet_uio.config.family import Family, families
+from wenet_uio.config.named_code import Loaded
 
 SMALL = {"attention_heads": 2, "linear_units": 32, "num_blocks": 1}
 ENCODER = {**SMALL, "output_size": 16, "cnn_module_kernel": 7}
@@ -124,9 +125,13 @@ PREPARATIONS = {"whisper": write_vocabulary, "paraformer": write_dictionary}
 
 
 def first_names() -> list[str]:
-    """Return the first name of each record in ENCODERS."""
-    kinds = {name: encoder_kind(name) for name in ENCODERS}
-    return [next(name for name in ENCODERS if kinds[name] is kind) for kind in encoder_kinds()]
+    """Return the first name of each encoder of this installation."""
+    names: dict[str, str] = {}
+    for name, use in ENCODERS.items():
+        if Loaded(use).is_installed:
+            names.setdefault(use, name)
+
+    return list(names.values())
 
 
 def column_of(family: Family) -> Column:
