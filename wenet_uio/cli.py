@@ -27,6 +27,7 @@ from wenet_uio import __version__
 from wenet_uio.failures import (
     AGAIN,
     NO_SHARED_MEMORY,
+    WITHOUT_IT,
     StartAgainError,
     is_shared_memory_full,
     lacks_add_on,
@@ -98,7 +99,7 @@ def run(main: Callable[[], int | None], *, prints_data: bool = False) -> None:
     except ModuleNotFoundError as error:
         if not lacks_add_on(error):
             raise
-        print(f"error: {error.name}: this installation was made without it", file=sys.stderr)
+        print(f"error: {error.name}: {WITHOUT_IT}", file=sys.stderr)
         status = 1
     except (ValueError, OSError) as error:
         print(f"error: {_described(error)}", file=sys.stderr)

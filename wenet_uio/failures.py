@@ -17,6 +17,8 @@ NO_SHARED_MEMORY = (
     "larger (docker run --shm-size 8g, or --ipc host), or use fewer workers, a lower --prefetch or "
     "smaller batches"
 )
+WITHOUT_IT = "this installation was made without it"
+"""Why an add-on that is asked for is not there."""
 
 
 class StartAgainError(ValueError):

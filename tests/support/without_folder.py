@@ -39,8 +39,7 @@ def main() -> None:
 
     for command in ROAD:
         module, *sys.argv[1:] = command.split()
-        for loaded in (module, module.replace("_", "-")):
-            sys.modules.pop(loaded, None)
+        sys.modules.pop(module)  # imported above; as a program it runs anew
         try:
             runpy.run_module(module, run_name="__main__")
         except SystemExit as end:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from wenet_uio.config.base import ConfigError, Section
 from wenet_uio.config.names import known_name
+from wenet_uio.failures import WITHOUT_IT
 
 Record = TypeVar("Record")
 
@@ -31,7 +32,7 @@ def named_object(use: str, where: str, *, missing: str = "") -> Any:
         if not is_missing_itself:
             hint = f"{module_name} needs it; install it"
         elif module_name.startswith("wenet_uio."):
-            hint = "this installation was made without it"
+            hint = WITHOUT_IT
         else:
             hint = "is its folder on PYTHONPATH?"
         raise ConfigError(f"{where}: {error}; {hint}") from None
@@ -133,6 +134,4 @@ class Loaded:
             ConfigError: it was taken away.
         """
         if not self.is_installed:
-            raise ConfigError(
-                f"{self.use.partition(':')[0]}: this installation was made without it"
-            )
+            raise ConfigError(f"{self.use.partition(':')[0]}: {WITHOUT_IT}")
