@@ -33,5 +33,5 @@ RUN useradd --create-home --uid 1000 user
 COPY --chown=1000:1000 . .
 RUN /opt/venv/bin/pip install --no-deps --editable .
 USER 1000
-ENV PATH=/opt/venv/bin:/opt/wenet_uio/tools:$PATH VIRTUAL_ENV=/opt/venv
+ENV PATH=/opt/venv/bin:/opt/wenet_uio/bin:$PATH VIRTUAL_ENV=/opt/venv
 CMD ["wenet-uio", "--help"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tqdm import tqdm
 
-from tests.tools.test_data_tools import tool
+from tests.bin.test_data_tools import tool
 from wenet_uio.printable import PrintableStream, printable
 from wenet_uio.uris import ShownStream
 

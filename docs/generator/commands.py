@@ -67,12 +67,15 @@ class _Cores(int):
 
 
 def command_files() -> list[Path]:
-    """List the files of all commands: wenet_uio/bin, tools/ and the recipes.
+    """List the files of all commands: tools/, the commands of wenet_uio/bin that have no script there,
+    and the recipes.
 
     benchmark/ is no part of the manual: its README describes these programs, and they need
     packages of other projects.
     """
-    files = [path for path in sorted(ROOT.glob("wenet_uio/bin/*.py")) if path.stem != "__init__"]
+    scripts = {path.stem.replace("-", "_") for path in ROOT.glob("tools/*.py")}
+    modules = sorted(ROOT.glob("wenet_uio/bin/*.py"))
+    files = [path for path in modules if path.stem not in {"__init__", *scripts}]
     for path in (*sorted(ROOT.glob("tools/*.*")), *sorted(ROOT.glob("examples/*/*/run.sh"))):
         if path.suffix in (".py", ".sh") and path.read_bytes().startswith(b"#!"):
             files.append(path)
@@ -89,7 +92,7 @@ def commands() -> list[Command]:
 
 def module_of(path: Path) -> ModuleType:
     """Return the module that has `parser` and `main` of a Python command."""
-    return import_module(f"wenet_uio.{path.parent.name}.{path.stem.replace('-', '_')}")
+    return import_module(f"wenet_uio.bin.{path.stem.replace('-', '_')}")
 
 
 def _python_command(path: Path) -> Command:

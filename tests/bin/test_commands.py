@@ -40,12 +40,3 @@ def test_launch_explains_what_it_adds_to_torchrun(capsys):
     with pytest.raises(SystemExit):
         launch.main(["--help"])
     assert "-m wenet_uio.bin.train" in capsys.readouterr().out
-
-
-def test_the_readme_names_every_command():
-    readme = (Path(wenet_uio.bin.__file__).parent / "README.md").read_text(encoding="utf-8")
-    assert {path.stem for path in FILES} == {
-        line.split("`")[1].rsplit(".", 1)[1]
-        for line in readme.splitlines()
-        if line.startswith("| `python -m")
-    }

@@ -139,7 +139,7 @@ def test_only_code_for_the_users_own_configs_reads_a_config_without_the_question
         "wenet_uio/train/run_config.py",
         "benchmark/serve_model.py",
         "examples/espeak/s0/local/variety.py",  # of training
-        "wenet_uio/tools/decoding_defaults.py",  # asks the question itself
-        "wenet_uio/tools/make_lm.py",  # so does this
-        *(f"wenet_uio/tools/{name}.py" for name in of_training),
+        "wenet_uio/bin/decoding_defaults.py",  # asks the question itself
+        "wenet_uio/bin/make_lm.py",  # so does this
+        *(f"wenet_uio/bin/{name}.py" for name in of_training),
     }

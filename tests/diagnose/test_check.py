@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.bin.test_data_tools import tool
 from tests.support.data.checking import TOKENIZER, UNITS, check, keys_by_kind
 from tests.support.data.loading import FakeConfig
 from tests.support.models.vocabularies import write_tiktoken
-from tests.tools.test_data_tools import tool
 from wenet_uio.audio.read import read_audio
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.formats.errors import ListError

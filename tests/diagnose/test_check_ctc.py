@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import soundfile
 
+from tests.bin.test_data_tools import tool
 from tests.support.data.checking import UNITS, write
-from tests.tools.test_data_tools import tool
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
 from wenet_uio.prepare.sharding import ShardOptions

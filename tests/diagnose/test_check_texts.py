@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.bin.test_data_tools import tool
 from tests.support.data.checking import check, keys_by_kind
 from tests.support.data.packing import pack
 from tests.support.data.parquet import write_parquet
 from tests.support.data.tars import everything, write_tar
-from tests.tools.test_data_tools import tool
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.diagnose.check import Reading, check_corpus

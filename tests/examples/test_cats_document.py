@@ -14,7 +14,7 @@ import yaml
 from tests.support.data.kaldi_features import write_ark
 from tests.support.ends.trained import TrainedRun, call
 from tests.support.recipes.document_run import MODEL, use, walk
-from wenet_uio.tools import make_dict, make_raw_list, make_shard_list
+from wenet_uio.bin import make_dict, make_raw_list, make_shard_list
 
 DOCUMENT = "004_cef6a57c65ee0754.txt"
 EPOCHS, PER_TAR, BINS = 2, 4, 80

@@ -15,8 +15,7 @@ import torch
 
 from examples.custom.s0.local import prepare_data
 from tests.support.data.corpus_layouts import LAYOUTS, Said, recordings
-from wenet_uio.bin import train
-from wenet_uio.tools import compute_cmvn_stats, make_dict, make_raw_list, new_recipe
+from wenet_uio.bin import compute_cmvn_stats, make_dict, make_raw_list, new_recipe, train
 
 PARTS = ("train", "dev", "test")
 TINY = [

@@ -18,7 +18,7 @@ import yaml
 
 from tests.support.ends.trained import TrainedRun, call
 from tests.support.recipes.document_run import MODEL, RANKS, check_passes, use, walk
-from wenet_uio.tools import make_dict
+from wenet_uio.bin import make_dict
 
 DOCUMENT = "001_17bf0e17a88a4de1.txt"
 CORPUS = Path("LibriSpeech/dev-clean-2")

@@ -7,9 +7,9 @@ import pytest
 
 from tests.support.data.packing import pack
 from tests.support.data.tars import write_tar
+from wenet_uio.bin import extract_shard
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.prepare.extraction import Sample, extract, read_samples
-from wenet_uio.tools import extract_shard
 
 
 @pytest.fixture

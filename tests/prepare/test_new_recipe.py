@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from wenet_uio.bin import new_recipe
 from wenet_uio.prepare import new_recipe as module
 from wenet_uio.prepare.new_recipe import FROM_PACKAGE, write_recipe
-from wenet_uio.tools import new_recipe
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.tools.test_data_tools import tool
+from tests.bin.test_data_tools import tool
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.prepare.kaldi_tables import read_utterances
 from wenet_uio.prepare.texts import TEXTS, normalised, tell_odd_texts

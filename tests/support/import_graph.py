@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 Graph = dict[str, dict[str, list[str]]]
 """importer -> imported -> the imports, as `module -> module`."""
 ADDONS = "wenet_uio.addons"
-COMMANDS = ("wenet_uio.bin", "wenet_uio.tools")
+COMMANDS = "wenet_uio.bin"
 BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 """Fields of a statement that hold further statements."""
 
@@ -123,7 +123,7 @@ def graph() -> Graph:
         at_once = imports_of(path, names, typing=False, lazy=False)
         for imported in sorted(imports_of(path, names)):
             importer, target = room_of(name, path), room_of(imported, names[imported])
-            if target == ADDONS and importer in COMMANDS and imported not in at_once:
+            if target == ADDONS and importer == COMMANDS and imported not in at_once:
                 continue
             if importer != target:
                 found[importer][target].append(f"{name} -> {imported}")

@@ -21,7 +21,7 @@ ROAD = (
     "wenet_uio.bin.average_model --dst_model exp/avg.pt --src_path exp --num 1",
     f"wenet_uio.bin.recognize --config exp/train.yaml --checkpoint exp/avg.pt --test_data cv.list {ON_CPU} "
     "--modes attention_rescoring --result_dir result",
-    "wenet_uio.tools.completion bash",
+    "wenet_uio.bin.completion bash",
     "wenet_uio.bin.export_jit --config exp/train.yaml --checkpoint exp/avg.pt --output_file exp/final.zip",
 )
 

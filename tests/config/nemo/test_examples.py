@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from tests.support.data.nemo import overrides_in
+from wenet_uio.bin import convert_to_tarred
 from wenet_uio.config import ConfigError, load_config
 from wenet_uio.config import load as loading
 from wenet_uio.dataset.formats.data_list import RawLine, parse_raw_line
@@ -23,7 +24,6 @@ from wenet_uio.dataset.kinds.conversation.line import Conversation, parse_conver
 from wenet_uio.dataset.kinds.text.corpus import TextCorpus
 from wenet_uio.dataset.kinds.to_speak.line import parse_tts_text
 from wenet_uio.prepare.nemo_shard import flat_name
-from wenet_uio.tools import convert_to_tarred
 
 ROOT = Path(__file__).resolve().parents[3]
 README = ROOT / "wenet_uio/config/nemo/README.md"

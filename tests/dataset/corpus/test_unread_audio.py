@@ -18,13 +18,13 @@ from tests.support.data.read_only import lock_folder, shared_folder, unprivilege
 from tests.support.storage.servers import serving
 from wenet_uio.audio.decoders import AudioError, AudioInfo
 from wenet_uio.audio.read import audio_info
+from wenet_uio.bin import check_data, index_data, plan_report
 from wenet_uio.dataset.corpus import raw_index
 from wenet_uio.dataset.corpus.index import ListIndex
 from wenet_uio.dataset.corpus.indexing import build_index, ensure_index, index_of
 from wenet_uio.dataset.corpus.unread_audio import looking_again
 from wenet_uio.dataset.kinds.conversation.corpus import ConversationCorpus
 from wenet_uio.dataset.open import open_corpus
-from wenet_uio.tools import check_data, index_data, plan_report
 
 RATE = 16000
 COUNT = 5

@@ -13,12 +13,11 @@ import torch
 import yaml
 
 from tests.support.train.board import series
-from wenet_uio.bin import average_model, recognize
+from wenet_uio.bin import average_model, compute_wer, recognize
 from wenet_uio.config import Config, load_config
 from wenet_uio.models import build_model
 from wenet_uio.models.speech_model import SpeechModel
 from wenet_uio.search.modes import possible_modes
-from wenet_uio.tools import compute_wer
 
 PROMISED = ("train.yaml", "init.pt", "final.pt", "environment.yaml", "report.html")
 PROMISED += ("README.md", "tensorboard")

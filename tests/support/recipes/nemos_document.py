@@ -19,7 +19,7 @@ from tests.support.data import nemo_sets
 from tests.support.data.nemo import overrides_in
 from tests.support.data.tars import wav
 from tests.support.ends.trained import call
-from wenet_uio.tools import estimate_duration_bins
+from wenet_uio.bin import estimate_duration_bins
 
 TARS = 4
 WORDS = ("abc", "cab", "bac", "acb", "bca", "cba")

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from wenet_uio.bin import completion
 from wenet_uio.commands import COMMANDS, parser_of_command
-from wenet_uio.tools import completion
 
 FILES = {"bash": "wenet-uio", "zsh": "_wenet-uio", "fish": "wenet-uio.fish"}
 """{shell: name of its script, as the help of the command has it}."""
