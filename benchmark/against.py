@@ -25,7 +25,7 @@ from typing import Any
 from provenance import provenance
 from tqdm import tqdm
 
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 
 ROOT = Path(__file__).resolve().parents[1]
 

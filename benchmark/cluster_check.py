@@ -25,10 +25,10 @@ from cluster_ranks import SEED, simulate
 from corpus import open_loader, write_audio
 from slow_server import serve
 
+from wenet_uio.base.files import read_lines
 from wenet_uio.dataset.plan import epoch_plan as plan
 from wenet_uio.dataset.plan import lanes
 from wenet_uio.dataset.storage import cache, checksums
-from wenet_uio.files import read_lines
 from wenet_uio.prepare.list_making import make_shard_list
 from wenet_uio.prepare.sharding import ShardOptions
 

@@ -29,7 +29,7 @@ from tests.support.search.plain_search import (
     plain_search,
     write_arpa,
 )
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 from wenet_uio.config.command_line import add_trust_code
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.dataset import build_loader

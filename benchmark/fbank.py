@@ -21,7 +21,7 @@ import torch
 from provenance import provenance, settings
 from torchaudio.compliance import kaldi
 
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 from wenet_uio.config.dataset import FbankConf
 from wenet_uio.dataset.chain.fbank import fbank
 

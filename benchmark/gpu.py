@@ -27,7 +27,7 @@ from collections.abc import Sequence
 
 from provenance import commit
 
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 
 MODES = {
     "env": "GPU, driver, versions, packages that are missing",

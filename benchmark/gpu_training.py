@@ -22,8 +22,8 @@ from pathlib import Path
 
 import torch
 
+from wenet_uio.base.cli import run
 from wenet_uio.bin import train
-from wenet_uio.cli import run
 
 SAMPLED = "500"
 """Milliseconds between two samples of the utilisation of the GPU."""

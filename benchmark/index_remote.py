@@ -29,11 +29,11 @@ import soundfile
 from provenance import cpu_seconds, settings
 from slow_server import serve
 
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
+from wenet_uio.base.files import read_lines
 from wenet_uio.dataset.corpus.indexing import build_index
 from wenet_uio.dataset.formats.data_list import DataType, RawLine
 from wenet_uio.dataset.storage.settings import parse_bytes
-from wenet_uio.files import read_lines
 
 RATE = 16000
 WAV_HEADER = 44

@@ -63,11 +63,11 @@ from loader_formats import SHARD_SIZE, WRITERS, list_of, type_of, use_cache, wri
 from loader_peers import lhotse_batches, webdataset_batches, write_shar
 from provenance import cpu_seconds, provenance
 
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
+from wenet_uio.base.executor import Executor
 from wenet_uio.dataset.corpus.indexing import kept_folder
 from wenet_uio.dataset.corpus.shard_index import shard_index
 from wenet_uio.dataset.formats.data_list import RawLine, parse_raw_line
-from wenet_uio.executor import Executor
 from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
 from wenet_uio.prepare.shard_job import Storing
 from wenet_uio.prepare.sharding import ShardOptions

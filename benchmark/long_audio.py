@@ -23,7 +23,7 @@ from provenance import provenance
 from tqdm import tqdm
 from train_step import BINS, FRAMES_PER_SECOND, MODEL, make_batches, make_engine
 
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 from wenet_uio.config import parse_config
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models import build_model

@@ -31,9 +31,9 @@ from typing import Any, Literal, NamedTuple
 from corpus import MEAN, write_audio
 from provenance import cpu_seconds, provenance, settings
 
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
+from wenet_uio.base.executor import Executor, chunks
 from wenet_uio.dataset.formats.data_list import RawLine
-from wenet_uio.executor import Executor, chunks
 from wenet_uio.prepare.list_making import make_shard_list
 from wenet_uio.prepare.shard_job import Storing
 from wenet_uio.prepare.sharding import ShardOptions

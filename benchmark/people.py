@@ -22,7 +22,7 @@ from provenance import provenance
 from serve_clients import RATE, speak
 
 from wenet_uio.audio.read import read_audio
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 from wenet_uio.dataset.chain.waveform import resample
 from wenet_uio.scoring.scores import score
 from wenet_uio.scoring.words import WordRules

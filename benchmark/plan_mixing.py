@@ -17,7 +17,7 @@ import json
 from plan_vs_lhotse import IndexOnlyCorpus, lengths
 from provenance import provenance, settings
 
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.plan.measure import measure_of

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
+from wenet_uio.base.files import written_aside
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.base import Corpus, StoredCorpus
@@ -29,7 +30,6 @@ from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.plan.measure import measure_of
 from wenet_uio.dataset.types import SampleRef, Utterance
-from wenet_uio.files import written_aside
 
 WORLD_SIZES = (1, 8, 64, 512, 1024)
 ROWS = 5000

@@ -31,7 +31,7 @@ import numpy as np
 from provenance import commit, settings
 
 from wenet_uio import __version__
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.base import StoredCorpus

@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any
 
 from provenance import provenance
 
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 from wenet_uio.dataset.corpus.indexing import index_of
 
 if TYPE_CHECKING:

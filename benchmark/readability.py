@@ -22,7 +22,7 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 
 VAGUE = {
     *("found", "each", "own", "said", "heard", "here", "there", "given", "left", "right"),

@@ -24,7 +24,7 @@ from corpus import open_loader, write_audio
 from provenance import settings
 from slow_server import serve
 
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 from wenet_uio.prepare.list_making import make_shard_list
 from wenet_uio.prepare.sharding import ShardOptions
 

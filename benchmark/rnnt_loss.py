@@ -22,7 +22,7 @@ import torch
 from provenance import provenance, settings
 from torchaudio.functional import rnnt_loss
 
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 from wenet_uio.families.transducer.conf import JointConf
 from wenet_uio.families.transducer.joint import TransducerJoint
 from wenet_uio.families.transducer.rnnt_loss import lattice, rnnt_losses

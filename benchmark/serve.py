@@ -44,7 +44,7 @@ from serve_clients import CHUNK_SECONDS, RATE, Heard, Talk, delays_of, speak_on,
 from serve_faults import flood_all, vanish_often
 from serve_model import MODE, join_recordings, talks_of, write_model
 
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 
 PARTS = ("delay", "throughput", "memory", "faults")
 STREAMS = 3

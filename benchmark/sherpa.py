@@ -30,7 +30,7 @@ from provenance import provenance, settings
 from serve_model import RATE, join_recordings, write_model
 
 from wenet_uio.api.load import load_model
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.search.live import Failed, advance
 

@@ -37,7 +37,7 @@ from cluster_ranks import simulate
 from plan_scale import SparseCorpus, write_table
 from provenance import provenance
 
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.base import RemoteObject

@@ -9,7 +9,7 @@ from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from wenet_uio.files import append_line
+from wenet_uio.base.files import append_line
 
 PIECE = 1 << 14
 """Bytes sent at once if bandwidth is limited."""

@@ -30,7 +30,7 @@ from provenance import provenance, settings
 
 from wenet_uio.audio.decoders import INT16_SCALE
 from wenet_uio.audio.read import read_audio
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.formats.data_list import DataType

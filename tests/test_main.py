@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from wenet_uio import __main__, __version__
-from wenet_uio.cli import value_name
+from wenet_uio.base.cli import value_name
 from wenet_uio.commands import COMMANDS, parser_of_command
 
 ROOT = Path(__file__).resolve().parents[1]

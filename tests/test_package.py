@@ -86,7 +86,7 @@ def test_the_built_package_has_every_module_and_data_file(lib: Path) -> None:
         "add them to [tool.setuptools.package-data] in pyproject.toml"
     )
     assert {
-        "wenet_uio/pages/run.html",
+        "wenet_uio/base/pages/run.html",
         "wenet_uio/train/ds_stage2.json",
         "wenet_uio/dataset/chain/fbank.cpp",
         "wenet_uio/__main__.py",

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.base.test_executor import crash_at_3
 from tests.examples.test_corpora import call, recipe
 from tests.examples.test_large import SOURCES, large, make_sources
 from tests.support.train.ray_cluster import ray_cluster
-from tests.test_executor import crash_at_3
+from wenet_uio.base.executor import Executor
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.executor import Executor
 from wenet_uio.prepare import cmvn_stats
 from wenet_uio.prepare.cmvn_stats import cmvn_statistics
 from wenet_uio.prepare.list_making import make_shard_list

@@ -128,7 +128,7 @@ _start_from() {
 # Ends the recipe if the model of --from cannot be trained with the units of --units.
 _check_units() {
   python -c 'import sys
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 from wenet_uio.convert.start import check_units
 run(lambda: check_units(*sys.argv[1:]))' "$from" "$units" || exit 1
 }

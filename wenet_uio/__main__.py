@@ -11,9 +11,9 @@ import sys
 from importlib import import_module
 
 from wenet_uio import __version__
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
+from wenet_uio.base.nearest import nearest_name
 from wenet_uio.commands import COMMANDS, FIRST_WORDS, GROUPS
-from wenet_uio.nearest import nearest_name
 
 
 def main() -> None:

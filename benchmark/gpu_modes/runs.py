@@ -17,7 +17,7 @@ from corpus import write_audio
 
 from gpu_modes.recipes import STREAMING, recipe, units_of
 from gpu_modes.report import Report
-from wenet_uio.files import read_lines
+from wenet_uio.base.files import read_lines
 from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
 from wenet_uio.prepare.sharding import ShardOptions
 

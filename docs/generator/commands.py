@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 from docs.generator.glossary import OPTIONS
 from docs.generator.markdown import code, escaped, paragraphs, table
-from wenet_uio.cli import value_name
+from wenet_uio.base.cli import value_name
 from wenet_uio.commands import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -18,12 +18,12 @@ from pydantic_core import PydanticUndefined
 
 from docs.generator.glossary import MEANINGS
 from docs.generator.markdown import code, escaped, paragraphs, table
+from wenet_uio.base.options import field_docs
 from wenet_uio.config.choices import CHOICES, KNOWN_NAMES
 from wenet_uio.config.config import Config
 from wenet_uio.config.source import SourceConf, source_sections
 from wenet_uio.config.train import ENGINES
 from wenet_uio.config.without_effect import KEYS
-from wenet_uio.options import field_docs
 
 NAMED = {**KNOWN_NAMES, "train_engine": ENGINES}
 """{key of the top level: the names that it may have}."""

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from docs.generator.markdown import code, escaped, paragraphs, table
-from wenet_uio.options import field_docs
+from wenet_uio.base.options import field_docs
 
 FACES = {
     "dataset.md": (

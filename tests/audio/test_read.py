@@ -17,7 +17,7 @@ from tests.support.audio.crashing import crash_at_marked, mark
 from wenet_uio.audio import read as audio
 from wenet_uio.audio.decoders import AudioError, AvDecoder, Excerpt
 from wenet_uio.audio.read import audio_info, read_audio
-from wenet_uio.crashes import careful
+from wenet_uio.base.crashes import careful
 
 ROOT = Path(__file__).parents[2]
 TONE = (3000 * np.sin(np.arange(16000) / 5)).astype(np.int16)

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests.support.models.small_whisper import SIZES, openai_weights
+from wenet_uio.base.cli import run
 from wenet_uio.bin.convert_checkpoint import main
-from wenet_uio.cli import run
 from wenet_uio.models.weights import read_weights
 
 

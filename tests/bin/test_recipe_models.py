@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from wenet_uio.base.files import written_aside
 from wenet_uio.bin import recognize, train
-from wenet_uio.files import written_aside
 
 CONF = Path(__file__).parents[2] / "examples/fsdd/s0/conf"
 CTC_AND_ATTENTION = [

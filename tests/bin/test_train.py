@@ -10,8 +10,8 @@ import yaml
 
 from tests.support import preloaded
 from tests.support.train.training_corpus import CONFIG, write_corpus
+from wenet_uio.base.cli import run
 from wenet_uio.bin.train import main
-from wenet_uio.cli import run
 from wenet_uio.dataset.corpus.open_list import open_list
 
 ROOT = Path(__file__).parents[2]

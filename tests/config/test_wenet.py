@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from tests.support.data.wenet_reader import WenetReader
+from wenet_uio.base.messages import said_once
 from wenet_uio.config import Config, ConfigError, load_config, parse_config, save_config
 from wenet_uio.config.choices import CHOICES
 from wenet_uio.config.wenet import LATE_KEYS, OTHER_PARTS, OWN_KEYS
 from wenet_uio.config.yaml_file import read_yaml
-from wenet_uio.messages import said_once
 from wenet_uio.models import build_model
 
 CONFS = sorted((Path(os.environ.get("WENET_UIO_GOLDEN2", "absent")) / "confs").glob("*.yaml"))

@@ -17,10 +17,10 @@ import torch
 from tests.support.audio.crashing import crash_at_marked, mark
 from tests.support.data.loading import loader, same
 from tests.support.process_memory import needs_glibc
+from wenet_uio.base.files import read_lines
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.dataset.workers import LONGEST_FOLDER
-from wenet_uio.files import read_lines
 from wenet_uio.text.char import CharSplitter
 
 ROOT = Path(__file__).parents[2]
@@ -260,7 +260,7 @@ KEEPER = f"""
 import multiprocessing, sys
 from tests.support.data.loading import loader
 from tests.support.process_memory import resident
-from wenet_uio.allocator import keep_freed_memory
+from wenet_uio.base.allocator import keep_freed_memory
 
 keep_freed_memory()
 before = resident()

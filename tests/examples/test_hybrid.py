@@ -19,13 +19,13 @@ import yaml
 from tests.support import preloaded
 from tests.support.data.loading import TOKENIZER, FakeConfig, same
 from tests.support.train.training_corpus import CONFIG, write_corpus
+from wenet_uio.base.files import read_lines
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.dataset.chain.user import OperatorError
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import Example
-from wenet_uio.files import read_lines
 from wenet_uio.text.table import read_table
 
 ROOT = Path(__file__).parents[2]

@@ -23,7 +23,7 @@ Layout: `texts.tsv` with `name<TAB>part<TAB>text`, and `{name}.wav` beside it.
 
 from __future__ import annotations
 
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 from wenet_uio.prepare.corpus_parts import Recording, preparation_parser, write_parts
 
 

@@ -34,6 +34,7 @@ from tests.support.data.parquet import write_table
 from wenet_uio.api.inputs import Input
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.read import audio_info, read_audio
+from wenet_uio.base.executor import Executor
 from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import RawLine
@@ -41,7 +42,6 @@ from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.types import SampleRef
 from wenet_uio.diagnose.check import Reading, check_corpus
 from wenet_uio.diagnose.check_shards import opened_for_check
-from wenet_uio.executor import Executor
 from wenet_uio.prepare.list_making import make_shard_list
 from wenet_uio.prepare.sharding import ShardOptions
 from wenet_uio.search.speech import blocks

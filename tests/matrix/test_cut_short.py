@@ -17,12 +17,12 @@ import soundfile
 
 from tests.support.data.parquet import write_table
 from wenet_uio.api.inputs import Input
+from wenet_uio.base.executor import Executor
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import RawLine
-from wenet_uio.executor import Executor
 from wenet_uio.prepare.cmvn_stats import cmvn_statistics
 from wenet_uio.prepare.joining import Joining, join_utterances
 from wenet_uio.prepare.list_making import make_raw_list, make_shard_list

@@ -22,8 +22,8 @@ from tests.support.data.packing import pack
 from tests.support.data.read_only import shared_folder
 from tests.support.storage import lock_doors
 from tests.support.train.training_corpus import write_corpus
+from wenet_uio.base.run_files import LEDGER
 from wenet_uio.dataset.formats.data_list import parse_raw_line
-from wenet_uio.run_files import LEDGER
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "tests/support/storage/locks.c"

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import soundfile
 
+from wenet_uio.base.executor import Executor
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.executor import Executor
 from wenet_uio.prepare.audio_headers import inside_audio
 
 

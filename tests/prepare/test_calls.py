@@ -3,7 +3,7 @@ import pytest
 import soundfile
 
 from wenet_uio.audio.decoders import AudioError
-from wenet_uio.executor import Executor
+from wenet_uio.base.executor import Executor
 from wenet_uio.prepare.calls import Turn, channel_to_wav, joined, side_wav, sides_to_wav
 
 

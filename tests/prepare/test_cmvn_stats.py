@@ -5,10 +5,10 @@ import torch
 
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.read import read_audio
+from wenet_uio.base.executor import Executor
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.chain.fbank import fbank
 from wenet_uio.dataset.formats.data_list import RawLine
-from wenet_uio.executor import Executor
 from wenet_uio.prepare.cmvn_stats import cmvn_statistics
 
 

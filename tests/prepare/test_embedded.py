@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.data.parquet import write_table
 from tests.support.data.tars import wav
+from wenet_uio.base.executor import Executor
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.executor import Executor
 from wenet_uio.prepare.corpus_parts import Recording
 from wenet_uio.prepare.embedded import read_parquet, with_audio, write_audio
 from wenet_uio.prepare.manifests import convert_manifest

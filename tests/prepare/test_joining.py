@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import soundfile
 
+from wenet_uio.base.executor import Executor
 from wenet_uio.dataset.formats.data_list import RawLine
-from wenet_uio.executor import Executor
 from wenet_uio.prepare.joining import Joining, join_utterances
 from wenet_uio.prepare.kaldi_tables import read_utterances
 

@@ -8,10 +8,10 @@ import pytest
 import soundfile
 
 from tests.support.data.packing import pack
+from wenet_uio.base.executor import Executor
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import RawLine, read_shard_list
 from wenet_uio.dataset.types import SampleRef
-from wenet_uio.executor import Executor
 from wenet_uio.prepare.kaldi_tables import read_audio_lines
 from wenet_uio.prepare.list_making import make_raw_list, make_shard_list, manifest_of, tell_outcome
 from wenet_uio.prepare.shard_job import Storing

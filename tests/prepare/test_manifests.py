@@ -7,10 +7,10 @@ import soundfile
 
 from tests.support.data.nemo_sets import convert
 from tests.support.data.tars import everything
+from wenet_uio.base.executor import Executor
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.executor import Executor
 from wenet_uio.prepare.extraction import extract, read_samples
 from wenet_uio.prepare.manifests import WRITERS, convert_manifest
 from wenet_uio.prepare.own_corpus import read_corpus

@@ -10,10 +10,10 @@ import soundfile
 from tests.support.audio.crashing import crash_at_marked, mark
 from tests.support.data.packing import pack
 from wenet_uio.audio.read import read_audio
+from wenet_uio.base.executor import Executor
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.types import SampleRef
-from wenet_uio.executor import Executor
 from wenet_uio.prepare.list_making import make_shard_list
 from wenet_uio.prepare.shard_job import ShardJob, Storing, encode_sample, pack_shard
 from wenet_uio.prepare.sharding import ShardOptions

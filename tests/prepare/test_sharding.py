@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wenet_uio.base.executor import Executor
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.tar_members import END_BYTES
-from wenet_uio.executor import Executor
 from wenet_uio.prepare.shard_job import Storing
 from wenet_uio.prepare.shard_naming import ShardNaming
 from wenet_uio.prepare.sharding import (

@@ -11,11 +11,11 @@ import pytest
 from tests.support.data.kaldi_features import read_by_kaldi, write_ark
 from tests.support.data.packing import pack
 from wenet_uio.audio.decoders import AudioError
+from wenet_uio.base.executor import Executor
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset import open_corpus
 from wenet_uio.dataset.corpus.shard_corpus import ShardCorpus
 from wenet_uio.dataset.formats.data_list import RawLine
-from wenet_uio.executor import Executor
 from wenet_uio.prepare.cmvn_stats import cmvn_statistics
 from wenet_uio.prepare.extraction import read_samples
 from wenet_uio.prepare.kaldi_tables import read_utterances

@@ -6,9 +6,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from tests.support.serve.running_server import running
+from wenet_uio.base.executor import Executor
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.storage.versions import DriverError, StorageError
-from wenet_uio.executor import Executor
 from wenet_uio.prepare import upload
 from wenet_uio.prepare.upload import put_shards, try_store
 

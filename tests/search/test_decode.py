@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 import torch
 
+from wenet_uio.base.messages import said_once
 from wenet_uio.config import load_config
-from wenet_uio.messages import said_once
 from wenet_uio.models import build_model
 from wenet_uio.search import MODES, DecodeOptions, ctc_greedy_search, ctc_prefix_beam_search, decode
 from wenet_uio.search.context_graph import ContextGraph

@@ -51,8 +51,8 @@ def statements(path: Path, *, typing: bool = True, lazy: bool = True) -> Iterato
 
 
 def room_of(name: str, path: Path) -> str:
-    """The package of a module. A module directly in wenet_uio or wenet_uio.dataset counts as a
-    package of its own.
+    """The package of a module. A module directly in wenet_uio, wenet_uio.base or wenet_uio.dataset
+    counts as a package of its own.
 
     All encoders of the core are one package, and so are its families. All kinds of samples are one
     package. The config and its folder for NeMo's files are one package. All add-ons are one
@@ -69,7 +69,7 @@ def room_of(name: str, path: Path) -> str:
     if name.startswith("wenet_uio.models.encoders"):
         return "wenet_uio.models"
     parent = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    return name if parent in ("wenet_uio", "wenet_uio.dataset") else parent
+    return name if parent in ("wenet_uio", "wenet_uio.base", "wenet_uio.dataset") else parent
 
 
 def imports_of(

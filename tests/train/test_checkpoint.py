@@ -21,8 +21,8 @@ import yaml
 
 from tests.support.data.read_only import shared_folder, unprivileged
 from tests.support.train.tiny import TinyModel, tiny_config
+from wenet_uio.base.files import written_aside
 from wenet_uio.config import load_config
-from wenet_uio.files import written_aside
 from wenet_uio.models.weights import load_weights
 from wenet_uio.train.checkpoint import RunFolder, differences
 

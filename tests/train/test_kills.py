@@ -19,8 +19,8 @@ from tests.support.audio.crashing import mark
 from tests.support.train import killed_run
 from tests.support.train.board import series
 from tests.support.train.training_corpus import CONFIG, write_corpus
+from wenet_uio.base.files import read_lines
 from wenet_uio.dataset.corpus.open_list import open_list
-from wenet_uio.files import read_lines
 
 ROOT = Path(__file__).parents[2]
 KILLS, EPOCHS = 9, 8

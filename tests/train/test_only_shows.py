@@ -13,8 +13,8 @@ import pytest
 from tests.support import preloaded
 from tests.support.data.tars import write_tar
 from tests.support.train.training_corpus import write_corpus
+from wenet_uio.base.messages import said_once
 from wenet_uio.dataset.ledger import Account
-from wenet_uio.messages import said_once
 from wenet_uio.train.observation import Observation
 from wenet_uio.train.report import Reporter
 

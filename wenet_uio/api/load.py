@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from wenet_uio.api.recogniser import SpeechRecogniser
+from wenet_uio.base.run_files import TRAIN_CONFIG
 from wenet_uio.export.exported import (
     ExportedModel,
     OnnxModel,
@@ -24,7 +25,6 @@ from wenet_uio.export.torchscript import from_torchscript
 from wenet_uio.models import build_model
 from wenet_uio.models.asr_model import ASRModel, with_attention
 from wenet_uio.models.decoding_chunks import check_decoding_chunk
-from wenet_uio.run_files import TRAIN_CONFIG
 from wenet_uio.search.recogniser import CHECKPOINTS, Recogniser, load_model_config, load_recogniser
 from wenet_uio.text.tokenizer import build_tokenizer
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from wenet_uio.options import option, values_of
+from wenet_uio.base.options import option, values_of
 from wenet_uio.search.modes import check_modes
 from wenet_uio.search.options import ScorerOptions
 from wenet_uio.search.speech import DETECTORS

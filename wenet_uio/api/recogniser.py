@@ -15,9 +15,9 @@ import torch
 from wenet_uio.api.inputs import Input, inputs_of
 from wenet_uio.api.options import TranscribeOptions
 from wenet_uio.audio.decoders import AudioError
+from wenet_uio.base.options import values_of
 from wenet_uio.export.exported import ExportedEncoder
 from wenet_uio.models.chunks import fitting_chunk
-from wenet_uio.options import values_of
 from wenet_uio.search.decode import Search
 from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
 from wenet_uio.search.live import LiveOptions, LiveStream

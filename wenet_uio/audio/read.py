@@ -56,7 +56,7 @@ from wenet_uio.audio.ogg import MARK as OGG
 from wenet_uio.audio.ogg import links_of
 from wenet_uio.audio.partial_file import Encoded, PartialFile, in_memory
 from wenet_uio.audio.tensors import is_features, is_tensor, load_array, samples_of_array
-from wenet_uio.crashes import rehearse
+from wenet_uio.base.crashes import rehearse
 
 Source = bytes | memoryview | str | Samples | PartialFile
 """Encoded audio, or the path of an audio file, or samples, or a file in a store; or the place of a
@@ -116,7 +116,7 @@ def decodes(
 ) -> Callable[Concatenate[SourceT, Options], Result]:
     """Decorate a function that decodes its first argument.
 
-    In a careful process (`wenet_uio.crashes`) the function raises AudioError if a decoder crashes;
+    In a careful process (`wenet_uio.base.crashes`) the function raises AudioError if a decoder crashes;
     in other processes the process crashes.
     """
 

@@ -2,4 +2,4 @@
 calls the package.
 """
 
-import wenet_uio.cli  # noqa: F401 - first, so that Ctrl-C is quiet while a command imports torch
+import wenet_uio.base.cli  # noqa: F401 - first, so that Ctrl-C is quiet while a command imports torch

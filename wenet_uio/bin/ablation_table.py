@@ -9,7 +9,7 @@ resampled utterances; the errors of all seeds of a row are added up first.
 import argparse
 from collections.abc import Sequence
 
-from wenet_uio.cli import command_parser, run
+from wenet_uio.base.cli import command_parser, run
 
 
 def parser() -> argparse.ArgumentParser:

@@ -28,7 +28,7 @@ from pathlib import Path
 
 import torch
 
-from wenet_uio.cli import command_parser, run
+from wenet_uio.base.cli import command_parser, run
 from wenet_uio.config.command_line import (
     add_config_options,
     add_gpu_option,

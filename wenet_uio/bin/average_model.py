@@ -14,11 +14,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from wenet_uio.cli import add_json, command_parser, print_json, run
+from wenet_uio.base.cli import add_json, command_parser, print_json, run
+from wenet_uio.base.run_files import TRAIN_CONFIG
 from wenet_uio.config import load_config
 from wenet_uio.config.command_line import change_nothing
 from wenet_uio.config.train import LoraConf
-from wenet_uio.run_files import TRAIN_CONFIG
 from wenet_uio.train.averaging import (
     EPOCHS,
     Epoch,

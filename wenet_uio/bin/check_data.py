@@ -20,7 +20,9 @@ from collections.abc import Sequence
 
 import torch
 
-from wenet_uio.cli import add_json, command_parser, print_json, run
+from wenet_uio.base.cli import add_json, command_parser, print_json, run
+from wenet_uio.base.files import require_writable
+from wenet_uio.base.messages import note
 from wenet_uio.config import Config, load_config
 from wenet_uio.dataset.corpus.unread_audio import looking_again
 from wenet_uio.dataset.ctc_path import CtcFrames
@@ -29,8 +31,6 @@ from wenet_uio.diagnose.check import Reading, check_corpus
 from wenet_uio.diagnose.check_fix import Fixed, write_clean_list
 from wenet_uio.diagnose.check_report import as_text, write_html
 from wenet_uio.diagnose.check_shards import opened_for_check
-from wenet_uio.files import require_writable
-from wenet_uio.messages import note
 from wenet_uio.models.build import build_model
 from wenet_uio.models.lengths import ctc_frames
 from wenet_uio.text.labels import Tokenizer

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import shtab
 
-from wenet_uio.cli import command_parser, run
+from wenet_uio.base.cli import command_parser, run
+from wenet_uio.base.failures import lacks_add_on
 from wenet_uio.commands import COMMANDS, parser_of_command
-from wenet_uio.failures import lacks_add_on
 
 SHELLS = ("bash", "zsh", "fish")
 

@@ -12,12 +12,12 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from wenet_uio.cli import command_parser, run
+from wenet_uio.base.cli import command_parser, run
+from wenet_uio.base.executor import add_executor_options, executor_of
+from wenet_uio.base.messages import note
 from wenet_uio.config import load_config
 from wenet_uio.config.command_line import add_override_option
 from wenet_uio.dataset.formats.patterns import expand
-from wenet_uio.executor import add_executor_options, executor_of
-from wenet_uio.messages import note
 from wenet_uio.prepare.cmvn_stats import cmvn_statistics, stacked, write_cmvn
 from wenet_uio.prepare.kaldi_tables import read_audio_lines
 

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from wenet_uio.cli import add_json, command_parser, print_json, run
-from wenet_uio.files import written_aside
+from wenet_uio.base.cli import add_json, command_parser, print_json, run
+from wenet_uio.base.files import written_aside
 from wenet_uio.scoring.scores import (
     ReportFormat,
     Scores,

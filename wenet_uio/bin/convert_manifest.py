@@ -17,8 +17,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from wenet_uio.cli import command_parser, run
-from wenet_uio.executor import add_executor_options, executor_of
+from wenet_uio.base.cli import command_parser, run
+from wenet_uio.base.executor import add_executor_options, executor_of
 from wenet_uio.prepare.manifests import WRITERS, convert_manifest
 from wenet_uio.prepare.own_corpus import add_read_options, read_options
 from wenet_uio.prepare.readers import READERS

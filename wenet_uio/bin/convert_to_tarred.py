@@ -16,9 +16,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from wenet_uio.cli import command_parser, run
-from wenet_uio.executor import Executor, add_executor_options, executor_of
-from wenet_uio.messages import listed, note
+from wenet_uio.base.cli import command_parser, run
+from wenet_uio.base.executor import Executor, add_executor_options, executor_of
+from wenet_uio.base.messages import listed, note
 from wenet_uio.prepare.nemo_scan import buckets_of, chosen_of, scan_manifest
 from wenet_uio.prepare.nemo_shard import NemoOptions, NemoStoring
 from wenet_uio.prepare.nemo_tars import LEFT_OUT, add_to_set, make_nemo_tars

@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from wenet_uio.cli import command_parser, run
+from wenet_uio.base.cli import command_parser, run
 from wenet_uio.prepare.new_recipe import copy_recipe, public_recipes
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from wenet_uio.cli import command_parser, run
+from wenet_uio.base.cli import command_parser, run
 from wenet_uio.config import load_config
 from wenet_uio.config.command_line import add_trust_code
 

@@ -13,7 +13,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from wenet_uio.cli import command_parser, run
+from wenet_uio.base.cli import command_parser, run
+from wenet_uio.base.files import written_aside
+from wenet_uio.base.messages import note
 from wenet_uio.export.check import compare, judge
 from wenet_uio.export.command import (
     LEFT_CHUNKS,
@@ -25,8 +27,6 @@ from wenet_uio.export.command import (
 from wenet_uio.export.exported import ExportedModel
 from wenet_uio.export.onnx_graphs import check_chunks
 from wenet_uio.export.torchscript import check_encoder, from_torchscript, to_torchscript
-from wenet_uio.files import written_aside
-from wenet_uio.messages import note
 from wenet_uio.search.types import DecodeOptions
 
 

@@ -30,7 +30,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from wenet_uio.cli import command_parser, run
+from wenet_uio.base.cli import command_parser, run
 from wenet_uio.config.command_line import change_nothing
 from wenet_uio.config.encoder_kind import encoder_kind
 from wenet_uio.export.check import Reference, compare, judge

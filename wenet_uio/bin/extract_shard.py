@@ -14,7 +14,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from wenet_uio.cli import add_json, command_parser, run
+from wenet_uio.base.cli import add_json, command_parser, run
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.prepare.extraction import extract, read_samples
 

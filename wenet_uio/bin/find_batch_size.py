@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import torch
 
-from wenet_uio.cli import command_parser, run
+from wenet_uio.base.cli import command_parser, run
 from wenet_uio.config.command_line import add_override_option
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.open import open_filtered

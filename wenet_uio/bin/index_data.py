@@ -15,14 +15,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from wenet_uio.cli import add_json, command_parser, print_json, run
+from wenet_uio.base.cli import add_json, command_parser, print_json, run
+from wenet_uio.base.executor import add_executor_options, executor_of
+from wenet_uio.base.messages import note, warn_once
 from wenet_uio.config.mixture import load_mixture
 from wenet_uio.dataset.corpus.unread_audio import looking_again
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
 from wenet_uio.dataset.open import MIXTURE_SUFFIXES
 from wenet_uio.dataset.sources.lists import SourceList, lists_of_sources
-from wenet_uio.executor import add_executor_options, executor_of
-from wenet_uio.messages import note, warn_once
 from wenet_uio.prepare.index_lists import index_list
 
 

@@ -14,8 +14,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from wenet_uio.cli import command_parser, run
-from wenet_uio.executor import add_executor_options, executor_of
+from wenet_uio.base.cli import command_parser, run
+from wenet_uio.base.executor import add_executor_options, executor_of
 from wenet_uio.prepare.joining import Joining, join_utterances
 from wenet_uio.prepare.kaldi_tables import read_utterances
 

@@ -28,12 +28,12 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import get_args_parser, run
 
-from wenet_uio.cli import HelpStyle
-from wenet_uio.crashes import has_crashed
-from wenet_uio.failures import AGAIN
+from wenet_uio.base.cli import HelpStyle
+from wenet_uio.base.crashes import has_crashed
+from wenet_uio.base.failures import AGAIN
+from wenet_uio.base.unknown_options import refuse_unknown_options
 from wenet_uio.train.distributed import LAUNCHER
 from wenet_uio.train.stop import SIGNALS
-from wenet_uio.unknown_options import refuse_unknown_options
 
 INTERVAL = 1.0
 """Seconds between signals to the ranks. They are repeated, because a starting rank may miss the

@@ -12,7 +12,7 @@ import argparse
 from collections import Counter
 from collections.abc import Sequence
 
-from wenet_uio.cli import command_parser, run
+from wenet_uio.base.cli import command_parser, run
 from wenet_uio.prepare.texts import tell_odd_texts
 from wenet_uio.text.symbols import write_symbols
 from wenet_uio.text.table import read_table

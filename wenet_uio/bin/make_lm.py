@@ -17,11 +17,11 @@ from typing import get_args
 
 from tqdm import tqdm
 
-from wenet_uio.cli import command_parser, run
+from wenet_uio.base.cli import command_parser, run
+from wenet_uio.base.files import require_writable
+from wenet_uio.base.messages import hides_bar, listed
 from wenet_uio.config import load_config
 from wenet_uio.config.command_line import add_trust_code
-from wenet_uio.files import require_writable
-from wenet_uio.messages import hides_bar, listed
 from wenet_uio.text.labels import Tokenizer
 from wenet_uio.text.ngrams import (
     ARPA_HEAD,

@@ -9,10 +9,10 @@ trained on; stderr names it, and the exit status is 1.
 import argparse
 from collections.abc import Sequence
 
-from wenet_uio.cli import command_parser, run
+from wenet_uio.base.cli import command_parser, run
+from wenet_uio.base.executor import add_executor_options, executor_of
 from wenet_uio.dataset.corpus.indexing import THREADS
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
-from wenet_uio.executor import add_executor_options, executor_of
 from wenet_uio.prepare.kaldi_tables import add_table_options, utterances_of
 from wenet_uio.prepare.list_making import make_raw_list, tell_outcome
 

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from wenet_uio.cli import command_parser, run
+from wenet_uio.base.cli import command_parser, run
 from wenet_uio.prepare.corpus_parts import check_part
 from wenet_uio.prepare.embedded import with_containers
 from wenet_uio.prepare.new_recipe import is_installed, recipe_home, require_new, write_recipe

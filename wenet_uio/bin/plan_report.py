@@ -17,7 +17,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from wenet_uio.cli import add_json, command_parser, print_json, run
+from wenet_uio.base.cli import add_json, command_parser, print_json, run
+from wenet_uio.base.messages import note, warn_once
 from wenet_uio.config import load_config
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.passes import Passes
@@ -26,7 +27,6 @@ from wenet_uio.dataset.open import open_for
 from wenet_uio.diagnose.plan_page import PlanFiles
 from wenet_uio.diagnose.plan_plots import check_plot_path
 from wenet_uio.diagnose.plan_report import PlanReport, report_plan
-from wenet_uio.messages import note, warn_once
 
 
 def parser() -> argparse.ArgumentParser:

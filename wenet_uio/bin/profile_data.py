@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 import torch
 
-from wenet_uio.cli import add_json, command_parser, print_json, run
+from wenet_uio.base.cli import add_json, command_parser, print_json, run
+from wenet_uio.base.messages import note
 from wenet_uio.config import load_config
 from wenet_uio.config.command_line import add_override_option
 from wenet_uio.dataset.chain.compiled import compiled
@@ -21,7 +22,6 @@ from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.diagnose.profile import profile
-from wenet_uio.messages import note
 from wenet_uio.text.tokenizer import build_tokenizer
 
 

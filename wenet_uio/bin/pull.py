@@ -13,8 +13,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from wenet_uio.cli import command_parser, run
-from wenet_uio.hub_address import add_revision
+from wenet_uio.base.cli import command_parser, run
+from wenet_uio.base.hub_address import add_revision
 
 
 def parser() -> argparse.ArgumentParser:

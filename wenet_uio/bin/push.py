@@ -17,9 +17,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from wenet_uio.cli import command_parser, run
+from wenet_uio.base.cli import command_parser, run
+from wenet_uio.base.hub_address import hub_address
 from wenet_uio.config.command_line import add_trust_code
-from wenet_uio.hub_address import hub_address
 
 if TYPE_CHECKING:
     from wenet_uio.addons.publish.stage import Staged

@@ -10,8 +10,8 @@ package (pip install -r requirements/s3.txt); endpoint and credentials come from
 import argparse
 from collections.abc import Sequence
 
-from wenet_uio.cli import command_parser, run
-from wenet_uio.executor import Executor
+from wenet_uio.base.cli import command_parser, run
+from wenet_uio.base.executor import Executor
 from wenet_uio.prepare.upload import put_shards
 
 

@@ -9,7 +9,7 @@ It is the clone, or a folder of the installed package.
 import argparse
 from collections.abc import Sequence
 
-from wenet_uio.cli import command_parser, run
+from wenet_uio.base.cli import command_parser, run
 from wenet_uio.prepare.new_recipe import recipe_home
 
 

@@ -30,7 +30,10 @@ from typing import NamedTuple
 
 import torch
 
-from wenet_uio.cli import command_parser, run
+from wenet_uio.base.cli import command_parser, run
+from wenet_uio.base.executor import start_worker
+from wenet_uio.base.files import written_aside
+from wenet_uio.base.messages import note
 from wenet_uio.config import Config
 from wenet_uio.config.command_line import (
     add_config_options,
@@ -47,9 +50,6 @@ from wenet_uio.dataset.dataset import build_loader, note_of_trimmed
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import Skipped
-from wenet_uio.executor import start_worker
-from wenet_uio.files import written_aside
-from wenet_uio.messages import note
 from wenet_uio.models import build_trained
 from wenet_uio.search import DecodeOptions, check_modes, known_modes
 from wenet_uio.search.decode import Search

@@ -14,8 +14,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from wenet_uio.cli import command_parser, run
-from wenet_uio.run_files import board_folder
+from wenet_uio.base.cli import command_parser, run
+from wenet_uio.base.run_files import board_folder
 
 
 def parser() -> argparse.ArgumentParser:

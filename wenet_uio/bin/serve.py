@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 
 
 def parser() -> argparse.ArgumentParser:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from wenet_uio.cli import command_parser, run
+from wenet_uio.base.cli import command_parser, run
 from wenet_uio.text.spm import MODEL_TYPES, SentencepieceOptions, train_sentencepiece
 from wenet_uio.text.symbols import read_non_lang_syms
 from wenet_uio.text.table import numbered_lines

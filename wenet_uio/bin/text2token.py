@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import cast
 
-from wenet_uio.cli import command_parser, run
+from wenet_uio.base.cli import command_parser, run
 from wenet_uio.text.symbols import WORD_START
 from wenet_uio.text.table import numbered_lines
 from wenet_uio.text.tokenizer import build_splitter

@@ -19,8 +19,26 @@ from pathlib import Path
 
 import torch
 
-from wenet_uio.allocator import keep_freed_memory
-from wenet_uio.cli import command_parser, run
+from wenet_uio.base.allocator import keep_freed_memory
+from wenet_uio.base.cli import command_parser, run
+from wenet_uio.base.hub_address import (
+    HubAddress,
+    add_revision,
+    hub_address,
+    is_hub_address,
+    named_model,
+    require_no_name,
+)
+from wenet_uio.base.messages import start_log, unsaid
+from wenet_uio.base.run_files import (
+    CONVERTED,
+    INIT,
+    LEDGER,
+    TRAIN_CONFIG,
+    board_folder,
+    read_starts,
+)
+from wenet_uio.base.uris import shown_values
 from wenet_uio.config import Config, load_config
 from wenet_uio.config.command_line import (
     add_config_options,
@@ -40,20 +58,10 @@ from wenet_uio.dataset.dataset import build_loader, note_of_trimmed
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.options import LoaderOptions
-from wenet_uio.hub_address import (
-    HubAddress,
-    add_revision,
-    hub_address,
-    is_hub_address,
-    named_model,
-    require_no_name,
-)
-from wenet_uio.messages import start_log, unsaid
 from wenet_uio.models.build import build_trainable
 from wenet_uio.models.lengths import ctc_frames
 from wenet_uio.models.trainable_model import TrainableModel
 from wenet_uio.models.weights import load_parts, load_weights
-from wenet_uio.run_files import CONVERTED, INIT, LEDGER, TRAIN_CONFIG, board_folder, read_starts
 from wenet_uio.text.labels import Tokenizer
 from wenet_uio.train.baseline import compared_losses
 from wenet_uio.train.build import DEEPSPEED_CONFIG, build_engine
@@ -77,7 +85,6 @@ from wenet_uio.train.trainer import Trainer
 from wenet_uio.train.unknown_units import check_units
 from wenet_uio.train.used_units import refuse_unused_units, use_units_of
 from wenet_uio.train.watchdog import Watchdog
-from wenet_uio.uris import shown_values
 
 log = logging.getLogger("wenet_uio.train")
 

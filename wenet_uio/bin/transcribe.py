@@ -30,13 +30,13 @@ from wenet_uio.api.load import load_model
 from wenet_uio.api.options import TranscribeOptions
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.read import audio_info
-from wenet_uio.cli import command_parser, run
+from wenet_uio.base.cli import command_parser, run
+from wenet_uio.base.files import written_aside
+from wenet_uio.base.hub_address import add_revision
+from wenet_uio.base.messages import hides_bar, note
+from wenet_uio.base.options import add_options, values_of
 from wenet_uio.config.command_line import add_trust_code
 from wenet_uio.convert.named_model import local_model
-from wenet_uio.files import written_aside
-from wenet_uio.hub_address import add_revision
-from wenet_uio.messages import hides_bar, note
-from wenet_uio.options import add_options, values_of
 from wenet_uio.search import MODES, check_modes
 from wenet_uio.search.options import add_decode_options, decode_options, scorer_options
 from wenet_uio.search.results import TranscriptSegment

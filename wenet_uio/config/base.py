@@ -12,7 +12,7 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
-from wenet_uio.nearest import nearest_name
+from wenet_uio.base.nearest import nearest_name
 
 TYPE_NAME = re.compile(
     r"(int|float|str|bool|none|dict|tuple|list|set|nullable|literal|function-\w+|constrained-\w+"

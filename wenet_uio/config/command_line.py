@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wenet_uio.messages import note
+from wenet_uio.base.messages import note
 
 FILES = {
     "symbol_table": ("tokenizer_conf.symbol_table_path", ()),

@@ -11,6 +11,9 @@ from typing import Any
 import yaml
 from pydantic import create_model
 
+from wenet_uio.base.files import written_aside
+from wenet_uio.base.messages import warn_once
+from wenet_uio.base.uris import published, shown_values
 from wenet_uio.config.base import ConfigError, parse
 from wenet_uio.config.choices import CHOICES, KNOWN_NAMES
 from wenet_uio.config.config import Config
@@ -25,9 +28,6 @@ from wenet_uio.config.overrides import Override, parse_overrides, with_sources
 from wenet_uio.config.parts import check_parts, with_own_parts
 from wenet_uio.config.wenet import add_last_id, from_wenet, refuse_other_parts, to_wenet
 from wenet_uio.config.yaml_file import read_yaml
-from wenet_uio.files import written_aside
-from wenet_uio.messages import warn_once
-from wenet_uio.uris import published, shown_values
 
 log = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
+from wenet_uio.base.failures import WITHOUT_IT
 from wenet_uio.config.base import ConfigError, Section
 from wenet_uio.config.names import known_name
-from wenet_uio.failures import WITHOUT_IT
 
 Record = TypeVar("Record")
 

@@ -11,8 +11,8 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from wenet_uio.base.files import written_aside
 from wenet_uio.config.text import TOKENIZERS, LanguageTokenizerConf
-from wenet_uio.files import written_aside
 
 if TYPE_CHECKING:
     from wenet_uio.config.config import Config

@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from wenet_uio.base.messages import unsaid
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.yaml_file import parse_yaml
-from wenet_uio.messages import unsaid
 
 NAME = re.compile(r"\[['\"]?([^\]'\"]+)['\"]?\]")
 """A step of a path in brackets: `input_cfg[0].weight`."""

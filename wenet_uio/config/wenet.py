@@ -12,11 +12,11 @@ from collections.abc import Collection, Mapping
 from copy import deepcopy
 from typing import Any
 
+from wenet_uio.base.messages import warn_once
 from wenet_uio.config import without_effect
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.config import Config
 from wenet_uio.config.family import FAMILIES, family_of
-from wenet_uio.messages import warn_once
 
 OWN = "wenet_uio"
 """Top-level key for the keys of sections that WeNet does not know; WeNet ignores it."""

@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
+from wenet_uio.base.files import written_aside
+from wenet_uio.base.messages import listed
+from wenet_uio.base.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
 from wenet_uio.config import parse_config, save_config
 from wenet_uio.config.named_files import copy_files
-from wenet_uio.files import written_aside
-from wenet_uio.messages import listed
 from wenet_uio.models import build_model
 from wenet_uio.models.weights import fill
-from wenet_uio.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
 
 SHOWN = 3
 """Weights that an error message lists."""

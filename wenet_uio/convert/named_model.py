@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from wenet_uio.base.hub_address import is_hub_address, named_model, require_no_name
 from wenet_uio.config.named_code import Loaded
-from wenet_uio.hub_address import is_hub_address, named_model, require_no_name
 
 DOWNLOAD = Loaded("wenet_uio.addons.publish.load:downloaded")
 """`DOWNLOAD(address)` returns the folder of a model of a hub, as load_model takes it."""

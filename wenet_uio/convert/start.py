@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from wenet_uio.base.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
 from wenet_uio.config import Config
 from wenet_uio.config.family import families
 from wenet_uio.convert.converted import write_model
@@ -19,7 +20,6 @@ from wenet_uio.convert.layouts import convert, layouts, model_at, models_at
 from wenet_uio.export.folder import FOLDERS
 from wenet_uio.models.lora import is_lora, merge_lora
 from wenet_uio.models.weights import read_weights
-from wenet_uio.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
 from wenet_uio.search.recogniser import CHECKPOINTS, load_model_config
 from wenet_uio.text.symbols import read_symbols
 

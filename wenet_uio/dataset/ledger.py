@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from wenet_uio.base.files import append_line, read_lines, written_aside
 from wenet_uio.dataset.types import Batch
-from wenet_uio.files import append_line, read_lines, written_aside
 
 NOT_INDEXED = "not_indexed"
 """Reason of the samples that could not be indexed; the details say why."""

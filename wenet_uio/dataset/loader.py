@@ -15,6 +15,7 @@ import numpy as np
 from torch.utils.data import Dataset, get_worker_info
 
 from wenet_uio.audio.read import audio_info, read_audio
+from wenet_uio.base.messages import warn_once
 from wenet_uio.dataset.cursor import Cursor, Work, works
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.ledger import NOT_INDEXED
@@ -24,7 +25,6 @@ from wenet_uio.dataset.read_ahead import ReadAhead
 from wenet_uio.dataset.storage.prefetch import Prefetch
 from wenet_uio.dataset.types import AudioUtterance, Batch, CollatedBatch, SampleRef
 from wenet_uio.dataset.workers import Workers
-from wenet_uio.messages import warn_once
 
 LEAST_BAD = 10
 """Bad samples that never stop a run, however small its corpus."""

@@ -21,13 +21,13 @@ from typing import Any, NoReturn
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from wenet_uio.allocator import return_freed_memory
-from wenet_uio.crashes import be_careful, described, has_crashed
+from wenet_uio.base.allocator import return_freed_memory
+from wenet_uio.base.crashes import be_careful, described, has_crashed
+from wenet_uio.base.failures import NO_SHARED_MEMORY, is_shared_memory_full
 from wenet_uio.dataset.batch_memory import SharedMemoryError
 from wenet_uio.dataset.cursor import Work
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import Batch
-from wenet_uio.failures import NO_SHARED_MEMORY, is_shared_memory_full
 
 SOCKET_PATH = 107 if sys.platform == "linux" else 103
 """Most bytes of the path of a socket."""
@@ -45,7 +45,7 @@ class Workers:
     """Reads work in worker processes, or in this process if the options ask for no workers.
 
     After a crash, new workers read the batches that were in progress again. They are careful
-    (`wenet_uio.crashes`): a sample that crashes its decoder becomes a bad sample of its batch. Then
+    (`wenet_uio.base.crashes`): a sample that crashes its decoder becomes a bad sample of its batch. Then
     other workers read on as before.
     """
 

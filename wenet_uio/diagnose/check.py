@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from wenet_uio.base.executor import Executor, chunks
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
@@ -24,7 +25,6 @@ from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.diagnose.check_samples import RATE_EXAMPLES, Checker, Fences, Part, Span
 from wenet_uio.diagnose.findings import Finding, Report
 from wenet_uio.diagnose.histogram import LogHistogram
-from wenet_uio.executor import Executor, chunks
 from wenet_uio.text.aggregate import AggregateSplitter
 from wenet_uio.text.labels import Tokenizer
 from wenet_uio.text.own_units import OwnUnits

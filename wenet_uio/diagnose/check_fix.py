@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from wenet_uio.base.files import written_aside
+from wenet_uio.base.uris import shown
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.indexing import index_shard
 from wenet_uio.dataset.corpus.raw_corpus import RawCorpus
@@ -32,8 +34,6 @@ from wenet_uio.diagnose.check_texts import (
     write_texts_ledger,
 )
 from wenet_uio.diagnose.findings import LOSSES, Finding, Report
-from wenet_uio.files import written_aside
-from wenet_uio.uris import shown
 
 Lost = dict[int, set[int]]
 """Rows to leave out, by shard; a shard without such rows has an empty set."""

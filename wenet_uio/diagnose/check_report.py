@@ -12,15 +12,15 @@ import soundfile
 from markupsafe import Markup
 
 from wenet_uio.audio.encoding import MP3_RATES, encode_audio
-from wenet_uio.crashes import careful
+from wenet_uio.base.crashes import careful
+from wenet_uio.base.files import written_aside
+from wenet_uio.base.messages import listed
+from wenet_uio.base.pages import data_uri, render
+from wenet_uio.base.pages.charts import bar_chart
 from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.dataset.types import SampleRef, SkipSample
 from wenet_uio.diagnose.findings import KEPT, LOSSES, SUSPECTS, Finding, Report
 from wenet_uio.diagnose.histogram import BINS, LogHistogram
-from wenet_uio.files import written_aside
-from wenet_uio.messages import listed
-from wenet_uio.pages import data_uri, render
-from wenet_uio.pages.charts import bar_chart
 
 NAMED = 10
 """The text names this many findings of each kind, and this many units."""

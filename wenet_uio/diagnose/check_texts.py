@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from wenet_uio.base.files import written_aside
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.formats.data_list import TEXT, values_of
 from wenet_uio.dataset.formats.sample_layout import JSON_TEXT
 from wenet_uio.dataset.types import SampleRef
 from wenet_uio.diagnose.findings import CHARACTERS, Report
-from wenet_uio.files import written_aside
 from wenet_uio.text.characters import clean, oddities, without_mark
 
 

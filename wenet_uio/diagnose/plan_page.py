@@ -7,15 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 from markupsafe import Markup
 
+from wenet_uio.base.files import written_aside
+from wenet_uio.base.pages import json_data, render, spelled
+from wenet_uio.base.pages.charts import COLOURS, bar_chart, line_chart
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.plan.groups import PlannedBatch
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.diagnose.plan_cells import CellCollector
 from wenet_uio.diagnose.plan_plots import PlanCollector, PlanSeries, largest_sources, write_plot
 from wenet_uio.diagnose.plan_report import PlanReport
-from wenet_uio.files import written_aside
-from wenet_uio.pages import json_data, render, spelled
-from wenet_uio.pages.charts import COLOURS, bar_chart, line_chart
 
 BARS = 60
 """Bars of a histogram."""

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from wenet_uio.base.files import written_aside
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.plan.groups import PlannedBatch
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.diagnose.plan_report import skew_of_steps
-from wenet_uio.files import written_aside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

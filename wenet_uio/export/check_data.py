@@ -15,14 +15,14 @@ import torch
 
 from wenet_uio.audio.decoders import INT16_SCALE
 from wenet_uio.audio.encoding import encode_audio
+from wenet_uio.base.messages import note
+from wenet_uio.base.run_files import read_starts
 from wenet_uio.config import Config
 from wenet_uio.config.mixture import DATA_OF_CONFIG, MixtureConf
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.formats.data_list import DataType
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.export.check import utterances
-from wenet_uio.messages import note
-from wenet_uio.run_files import read_starts
 from wenet_uio.text.labels import Tokenizer
 
 NOISES = 20

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from wenet_uio.messages import warn_once
+from wenet_uio.base.messages import warn_once
 
 AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 """{name: type that autocast takes, or None}."""

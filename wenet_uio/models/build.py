@@ -6,10 +6,10 @@ from pathlib import Path
 
 from torch import nn
 
+from wenet_uio.base.messages import warn_once
 from wenet_uio.config import Config
 from wenet_uio.config.encoder_kind import encoder_kind
 from wenet_uio.config.model import DecoderConf
-from wenet_uio.messages import warn_once
 from wenet_uio.models.cmvn import GlobalCMVN, load_cmvn
 from wenet_uio.models.decoder import DECODERS, BiTransformerDecoder, TransformerDecoder
 from wenet_uio.models.encoder import Encoder

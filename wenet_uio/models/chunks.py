@@ -10,7 +10,7 @@ from typing import Protocol, cast
 
 import torch
 
-from wenet_uio.messages import warn_once
+from wenet_uio.base.messages import warn_once
 from wenet_uio.models.caches import Caches
 from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.encoder_traits import EncoderTraits

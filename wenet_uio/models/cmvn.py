@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from wenet_uio.files import naming
+from wenet_uio.base.files import naming
 
 SMALLEST_VARIANCE = 1e-20
 """Lower bound of a variance; avoids a division by zero."""

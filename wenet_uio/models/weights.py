@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import torch
 
-from wenet_uio.messages import listed
+from wenet_uio.base.messages import listed
 from wenet_uio.models.lora import is_lora
 
 if TYPE_CHECKING:

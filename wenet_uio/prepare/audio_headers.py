@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from wenet_uio.audio.decoders import AudioError, AudioInfo
 from wenet_uio.audio.read import audio_info
+from wenet_uio.base.executor import Executor, chunks
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.storage import objects
-from wenet_uio.executor import Executor, chunks
 from wenet_uio.prepare.corpus_parts import tell_left_out
 from wenet_uio.prepare.embedded import cell_of
 

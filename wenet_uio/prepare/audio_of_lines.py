@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from wenet_uio.base.messages import listed
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.storage import objects
-from wenet_uio.messages import listed
 from wenet_uio.prepare.audio_search import audio_below, find_audio
 from wenet_uio.prepare.columns import KNOWN_COLUMNS
 from wenet_uio.prepare.corpus_parts import NAMED, tell_left_out

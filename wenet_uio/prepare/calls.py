@@ -12,8 +12,8 @@ import numpy as np
 import soundfile
 
 from wenet_uio.audio.decoders import AudioError
-from wenet_uio.executor import Executor
-from wenet_uio.files import written_aside
+from wenet_uio.base.executor import Executor
+from wenet_uio.base.files import written_aside
 from wenet_uio.prepare.corpus_parts import Recording
 
 HEADER_BYTES = 1024

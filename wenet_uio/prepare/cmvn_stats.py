@@ -13,13 +13,13 @@ import torch
 
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.read import audio_info, read_signal
+from wenet_uio.base.executor import Executor, chunks
+from wenet_uio.base.files import written_aside
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.dataset import build_chain
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.kinds.features.checks import wrong_width
 from wenet_uio.dataset.types import Example, Operator, SkipSample, feats_of
-from wenet_uio.executor import Executor, chunks
-from wenet_uio.files import written_aside
 
 Chain = tuple[Operator, ...]
 UTTERANCES_PER_JOB = 64

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from zlib import crc32
 
+from wenet_uio.base.messages import note
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.messages import note
 from wenet_uio.prepare.columns import COLUMNS
 from wenet_uio.prepare.corpus_parts import split_by
 from wenet_uio.prepare.separated import field_of

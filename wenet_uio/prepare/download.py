@@ -14,11 +14,11 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from wenet_uio.base.files import digest_of, locked
+from wenet_uio.base.messages import is_quiet, note
+from wenet_uio.base.uris import shown
 from wenet_uio.dataset.storage.transfer import transfer, version_of
 from wenet_uio.dataset.storage.versions import ChangedError, Version
-from wenet_uio.files import digest_of, locked
-from wenet_uio.messages import is_quiet, note
-from wenet_uio.uris import shown
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
+from wenet_uio.base.files import naming
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.files import naming
 from wenet_uio.prepare.timed_texts import SILENCES, TimedText
 
 Span = tuple[float, float]

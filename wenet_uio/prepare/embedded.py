@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from wenet_uio.base.files import written_aside
 from wenet_uio.dataset.formats.data_list import RawLine, with_distinct_keys
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.rows import audio_column, line_of_row, times_of, uncut_note
 from wenet_uio.dataset.formats.sample_layout import AUDIO_SUFFIXES
 from wenet_uio.dataset.storage import parquet_file
 from wenet_uio.dataset.storage.versions import StorageError
-from wenet_uio.files import written_aside
 from wenet_uio.prepare.columns import tell_text_column
 from wenet_uio.prepare.corpus_parts import Recording, files_below, tell_left_out
 from wenet_uio.prepare.division import PARTS, divide_corpus

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from charset_normalizer import from_bytes
 
+from wenet_uio.base.files import naming
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.files import naming
 from wenet_uio.text.table import HAS_NUL
 
 MARKS = {

@@ -19,11 +19,11 @@ from typing import Any
 
 from wenet_uio.audio.decoders import AudioError, AudioInfo
 from wenet_uio.audio.read import audio_info
+from wenet_uio.base.files import written_aside
+from wenet_uio.base.messages import listed
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.sample_layout import ARRAY_SUFFIXES, AUDIO_SUFFIXES
 from wenet_uio.dataset.formats.tar_members import Member, read_members
-from wenet_uio.files import written_aside
-from wenet_uio.messages import listed
 
 COMPRESSED = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
 """First bytes of compressed files, and how they are opened."""

@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from wenet_uio.base.executor import Executor
 from wenet_uio.dataset.corpus.index import Summary
 from wenet_uio.dataset.corpus.indexing import (
     any_remote,
@@ -20,7 +21,6 @@ from wenet_uio.dataset.corpus.indexing import (
 from wenet_uio.dataset.formats.list_file import read_shards
 from wenet_uio.dataset.formats.sample_layout import Layout
 from wenet_uio.dataset.sources.lists import SourceList
-from wenet_uio.executor import Executor
 
 REMOTE_SHARDS_PER_JOB = 256
 """A worker waits for the store with many of them at a time."""

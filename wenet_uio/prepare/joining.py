@@ -16,10 +16,10 @@ import numpy as np
 from wenet_uio.audio.decoders import INT16_SCALE
 from wenet_uio.audio.encoding import encode_audio
 from wenet_uio.audio.read import read_audio
+from wenet_uio.base.executor import Executor, chunks
+from wenet_uio.base.files import written_aside
+from wenet_uio.base.messages import listed
 from wenet_uio.dataset.formats.data_list import RawLine
-from wenet_uio.executor import Executor, chunks
-from wenet_uio.files import written_aside
-from wenet_uio.messages import listed
 from wenet_uio.prepare.kaldi_tables import write_audio_tables, write_table
 from wenet_uio.prepare.sharding import MeasuredLine, measure
 

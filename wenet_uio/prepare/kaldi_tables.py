@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
 from wenet_uio.audio.features import place_of
+from wenet_uio.base.files import written_aside
+from wenet_uio.base.messages import listed
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import as_word
 from wenet_uio.dataset.formats.patterns import expand
-from wenet_uio.files import written_aside
-from wenet_uio.messages import listed
 from wenet_uio.prepare.texts import tell_odd_texts
 from wenet_uio.text.table import read_table
 

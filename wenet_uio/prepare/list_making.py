@@ -9,16 +9,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from wenet_uio.base.executor import Executor
+from wenet_uio.base.files import written_aside
+from wenet_uio.base.messages import note
+from wenet_uio.base.uris import shown_values
 from wenet_uio.dataset.corpus.indexing import THREADS, build_index
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
 from wenet_uio.dataset.formats.data_list import RawLine
-from wenet_uio.executor import Executor
-from wenet_uio.files import written_aside
-from wenet_uio.messages import note
 from wenet_uio.prepare.shard_folder import clear_temporaries, only_run_in, remove_stale, take_over
 from wenet_uio.prepare.shard_job import Failure, Receipt, ShardJob, pack_shard
 from wenet_uio.prepare.sharding import ShardOptions, ShardPlan, check_groups, plan_shards
-from wenet_uio.uris import shown_values
 
 DEFAULT_OPTIONS = ShardOptions()
 ON_ONE_PROCESS = Executor()

@@ -16,11 +16,11 @@ from pathlib import Path
 
 from wenet_uio.audio.decoders import AudioError, AudioInfo
 from wenet_uio.audio.features import place_of
+from wenet_uio.base.executor import Executor
+from wenet_uio.base.files import written_aside
 from wenet_uio.dataset.formats.data_list import RawLine, with_distinct_keys
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.storage import objects
-from wenet_uio.executor import Executor
-from wenet_uio.files import written_aside
 from wenet_uio.prepare.audio_headers import inside_audio, read_headers
 from wenet_uio.prepare.audio_of_lines import missing_audio
 from wenet_uio.prepare.corpus_parts import tell_left_out

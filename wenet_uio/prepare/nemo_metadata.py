@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from wenet_uio.files import digest_of, written_aside
+from wenet_uio.base.files import digest_of, written_aside
 from wenet_uio.prepare.nemo_shard import NemoOptions, NemoStoring
 
 NAME = "metadata.yaml"

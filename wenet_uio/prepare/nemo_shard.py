@@ -19,9 +19,9 @@ import numpy as np
 
 from wenet_uio.audio.decoders import AudioError, why_past_the_end
 from wenet_uio.audio.encoding import Encoding
+from wenet_uio.base.files import written_aside
 from wenet_uio.dataset.formats.data_list import RawLine, locate, parse_raw_line
 from wenet_uio.dataset.formats.tar_members import END_BYTES
-from wenet_uio.files import written_aside
 from wenet_uio.prepare.shard_job import (
     RECEIPTS,
     Failure,

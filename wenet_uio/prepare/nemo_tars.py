@@ -12,10 +12,10 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
+from wenet_uio.base.executor import Executor
+from wenet_uio.base.files import locked, written_aside
+from wenet_uio.base.messages import note
 from wenet_uio.dataset.formats.data_list import lines_of
-from wenet_uio.executor import Executor
-from wenet_uio.files import locked, written_aside
-from wenet_uio.messages import note
 from wenet_uio.prepare import nemo_metadata as metadata
 from wenet_uio.prepare.nemo_scan import (
     Scanned,

@@ -14,10 +14,10 @@ from hashlib import sha1
 from os import cpu_count
 from pathlib import Path
 
+from wenet_uio.base.files import written_aside
+from wenet_uio.base.messages import listed
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.files import written_aside
-from wenet_uio.messages import listed
 from wenet_uio.prepare.corpus_parts import tell_left_out
 
 PIPE = "|"

@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from wenet_uio.base.files import written_aside
 from wenet_uio.config.mixture import load_mixture
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.open_list import open_list
@@ -36,7 +37,6 @@ from wenet_uio.dataset.formats.keys import as_word
 from wenet_uio.dataset.formats.sample_layout import is_audio, split_name
 from wenet_uio.dataset.formats.tar_members import read_members
 from wenet_uio.dataset.storage import objects
-from wenet_uio.files import written_aside
 from wenet_uio.prepare.pseudo_labels import (
     Choice,
     Limits,

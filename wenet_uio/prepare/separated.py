@@ -15,11 +15,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from wenet_uio.base.messages import listed
 from wenet_uio.dataset.formats.data_list import RawLine, locate
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import key_of_audio, one_word
 from wenet_uio.dataset.storage import objects
-from wenet_uio.messages import listed
 from wenet_uio.prepare.audio_search import (
     audio_below,
     composed,

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from wenet_uio.files import locked, written_aside
+from wenet_uio.base.files import locked, written_aside
 from wenet_uio.prepare.shard_job import RECEIPTS, ShardJob, receipt_of_earlier_run
 from wenet_uio.prepare.shard_naming import ShardNaming
 

@@ -20,13 +20,13 @@ from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.encoding import OPUS_RATES, Encoding, encode_audio
 from wenet_uio.audio.features import KALDI, npy_of, place_of, read_encoded
 from wenet_uio.audio.read import OUT_OF_RESOURCES, audio_info, read_audio, read_signal
+from wenet_uio.base.files import written_aside
+from wenet_uio.base.uris import shown
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.sample_layout import ARRAY_SUFFIXES, AUDIO_SUFFIXES
 from wenet_uio.dataset.formats.tar_members import END_BYTES
-from wenet_uio.files import written_aside
 from wenet_uio.prepare.shard_writer import PackedSample, bytes_in_shard, write_shard
-from wenet_uio.uris import shown
 
 FORM = 1
 """Version of the bytes that packing writes; after a change, every shard is made again."""

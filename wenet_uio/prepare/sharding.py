@@ -20,10 +20,10 @@ import numpy as np
 from wenet_uio.audio.decoders import FRAME_RATE, AudioError
 from wenet_uio.audio.features import encoded_size
 from wenet_uio.audio.read import audio_info
+from wenet_uio.base.executor import Executor, chunks
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.tar_members import END_BYTES
-from wenet_uio.executor import Executor, chunks
 from wenet_uio.prepare.shard_job import Failure, Storing, encode_sample, is_copied
 from wenet_uio.prepare.shard_naming import ShardNaming
 from wenet_uio.prepare.shard_writer import bytes_of_member

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from wenet_uio.base.messages import listed
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.messages import listed
 from wenet_uio.prepare.encodings import decoded
 from wenet_uio.prepare.spreadsheets import Rows, Sheet, read_ods, read_xlsx
 

@@ -8,8 +8,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from wenet_uio.base.messages import listed, note
 from wenet_uio.dataset.formats.data_list import RawLine
-from wenet_uio.messages import listed, note
 from wenet_uio.text.characters import DECOMPOSED, INVISIBLE, LOOK_ALIKE, clean, oddities
 from wenet_uio.text.languages import LANGUAGES, normaliser
 from wenet_uio.text.normalize import english, mandarin

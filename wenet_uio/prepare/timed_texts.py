@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
 
+from wenet_uio.base.files import naming
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.files import naming
 from wenet_uio.text.table import HAS_NUL
 
 PAUSE = 0.5

@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+from wenet_uio.base.executor import Executor
+from wenet_uio.base.files import digest_of, written_aside
+from wenet_uio.base.uris import shown
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
 from wenet_uio.dataset.formats.data_list import read_shard_list
 from wenet_uio.dataset.formats.errors import ListError
@@ -19,9 +22,6 @@ from wenet_uio.dataset.storage.driver_store import driver, version_of_info
 from wenet_uio.dataset.storage.objects import is_remote
 from wenet_uio.dataset.storage.settings import describe_store
 from wenet_uio.dataset.storage.versions import DriverError, StorageError
-from wenet_uio.executor import Executor
-from wenet_uio.files import digest_of, written_aside
-from wenet_uio.uris import shown
 
 ATTEMPTS = 5
 """Attempts of a request to S3, with growing pauses; other drivers have their own limits."""

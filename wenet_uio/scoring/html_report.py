@@ -13,7 +13,7 @@ import numpy as np
 import soundfile
 
 from wenet_uio.audio.decoders import INT16_SCALE
-from wenet_uio.pages import data_uri, render
+from wenet_uio.base.pages import data_uri, render
 from wenet_uio.scoring.scores import Scores
 from wenet_uio.scoring.wer import Counts, Pair
 from wenet_uio.scoring.words import Unit

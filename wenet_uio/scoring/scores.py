@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import IO, Any
 
-from wenet_uio.messages import listed
+from wenet_uio.base.messages import listed
 from wenet_uio.scoring.bootstrap import LEVEL, compare, interval
 from wenet_uio.scoring.wer import Counts, Pair, align
 from wenet_uio.scoring.words import WordRules, script_of

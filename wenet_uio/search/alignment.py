@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import torch
 from tqdm import tqdm
 
+from wenet_uio.base.messages import hides_bar
 from wenet_uio.dataset.types import Batch, Skipped
-from wenet_uio.messages import hides_bar
 from wenet_uio.models.speech_model import SpeechModel
 from wenet_uio.search.ctc_path import align_tokens
 from wenet_uio.search.timing import FrameClock

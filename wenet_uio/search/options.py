@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from wenet_uio.messages import listed
-from wenet_uio.options import add_options, option, values_of
+from wenet_uio.base.messages import listed
+from wenet_uio.base.options import add_options, option, values_of
 from wenet_uio.search.context_graph import ContextGraph, tokenize_phrases
 from wenet_uio.search.language_model import LanguageModel
 from wenet_uio.search.modes import scored_modes

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import torch
 
+from wenet_uio.base.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
 from wenet_uio.config import Config, ConfigError, load_config
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.models import build_trained
 from wenet_uio.models.arithmetic import dtype_for
 from wenet_uio.models.interfaces import DecodingModel
-from wenet_uio.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
 from wenet_uio.search.timing import FrameClock
 from wenet_uio.search.types import DecodeOptions
 from wenet_uio.text.labels import Tokenizer

@@ -11,17 +11,17 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from wenet_uio.base.files import written_aside
+from wenet_uio.base.messages import hides_bar
+from wenet_uio.base.uris import shown
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.types import Batch, SampleRef, Skipped
-from wenet_uio.files import written_aside
-from wenet_uio.messages import hides_bar
 from wenet_uio.search.decode import Search, check_search, decode
 from wenet_uio.search.modes import check_parts
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.timing import FrameClock
 from wenet_uio.search.types import Hypothesis, NBest
 from wenet_uio.text.labels import Tokenizer
-from wenet_uio.uris import shown
 
 
 @dataclass

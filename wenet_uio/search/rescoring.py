@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from wenet_uio.messages import warn_once
+from wenet_uio.base.messages import warn_once
 from wenet_uio.models.decoder import reversed_hypotheses
 from wenet_uio.models.interfaces import RescoringModel
 from wenet_uio.models.masks import length_mask

@@ -15,11 +15,11 @@ from torch.nn.utils.rnn import pad_sequence
 
 from wenet_uio.audio.decoders import AudioError, Channel
 from wenet_uio.audio.read import AudioReader, Source, audio_info
+from wenet_uio.base.run_files import recorded_utterance_seconds
 from wenet_uio.dataset.chain.padding import pad
 from wenet_uio.dataset.dataset import build_chain
 from wenet_uio.dataset.types import Example, SkipSample
 from wenet_uio.models.arithmetic import autocast, dtype_for
-from wenet_uio.run_files import recorded_utterance_seconds
 from wenet_uio.search.decode import Search, decode, decode_encoded
 from wenet_uio.search.one_pass import RecordingFrames, check_one_pass
 from wenet_uio.search.passages import Passage, Token, evenly, join, passages_of, placed

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from wenet_uio.base.options import option
 from wenet_uio.config.family import TASKS
-from wenet_uio.options import option
 
 DTYPES = ("fp32", "bf16", "fp16", "auto")
 """Arithmetic of a model that decodes."""

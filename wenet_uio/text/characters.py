@@ -19,7 +19,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from wenet_uio.messages import listed
+from wenet_uio.base.messages import listed
 
 BYTE_ORDER_MARK = "\ufeff"
 """At the start of a text it marks the encoding. Elsewhere it is an invisible character."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from wenet_uio.files import written_aside
+from wenet_uio.base.files import written_aside
 
 START, END, UNKNOWN = "<s>", "</s>", "<unk>"
 NEVER = -99.0

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from wenet_uio.files import written_aside
+from wenet_uio.base.files import written_aside
 from wenet_uio.text.bpe import split_ideographs
 from wenet_uio.text.char import is_ideograph, split_symbols
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from wenet_uio.files import written_aside
+from wenet_uio.base.files import written_aside
 from wenet_uio.text.table import numbered_lines
 
 BLANK = "<blank>"

@@ -6,7 +6,7 @@ from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
 
-from wenet_uio.files import naming
+from wenet_uio.base.files import naming
 
 HAS_NUL = "holds NUL characters; convert the file with iconv if it is UTF-16, or remove them"
 

@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 
+from wenet_uio.base.files import written_aside
+from wenet_uio.base.run_files import INIT, RUNNING
 from wenet_uio.config.train import LoraConf
 from wenet_uio.config.yaml_file import read_yaml
-from wenet_uio.files import written_aside
 from wenet_uio.models.lora import is_lora, merge_lora
 from wenet_uio.models.weights import read_weights
-from wenet_uio.run_files import INIT, RUNNING
 from wenet_uio.train.baseline import BEFORE, Baseline
 from wenet_uio.train.checkpoint import numbered
 

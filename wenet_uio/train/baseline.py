@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from wenet_uio.base.run_files import INIT
 from wenet_uio.config.yaml_file import read_yaml
 from wenet_uio.models.trainable_model import TrainableModel
-from wenet_uio.run_files import INIT
 
 BEFORE = -1
 """Number of the epoch before the first step."""

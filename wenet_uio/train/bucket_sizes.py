@@ -9,9 +9,9 @@ from dataclasses import replace
 import yaml
 from tqdm import tqdm
 
+from wenet_uio.base.messages import hides_bar, note
 from wenet_uio.dataset.plan.policies import ANY_TOKENS, DurationBucketPolicy
 from wenet_uio.dataset.plan.worst_shapes import Shape
-from wenet_uio.messages import hides_bar, note
 from wenet_uio.train.batch_size import LargestBatch, Trial, largest_batch
 
 

@@ -1,4 +1,4 @@
-"""Write and read the folder of a training run; `wenet_uio.run_files` lists its files."""
+"""Write and read the folder of a training run; `wenet_uio.base.run_files` lists its files."""
 
 from __future__ import annotations
 
@@ -18,12 +18,8 @@ from typing import Any, TextIO
 import torch
 import yaml
 
-from wenet_uio.config import Config, save_config
-from wenet_uio.config.named_files import changed_files, copy_files, with_names_of
-from wenet_uio.config.yaml_file import read_yaml
-from wenet_uio.files import naming, remove_left_over, temporary_of, written_aside
-from wenet_uio.models.weights import SpoiltError, first_sentence, load_checked, refuse_nonfinite
-from wenet_uio.run_files import (
+from wenet_uio.base.files import naming, remove_left_over, temporary_of, written_aside
+from wenet_uio.base.run_files import (
     ENVIRONMENT,
     FINAL_WEIGHTS,
     FRAMES,
@@ -35,8 +31,12 @@ from wenet_uio.run_files import (
     TRAIN_CONFIG,
     read_starts,
 )
+from wenet_uio.base.uris import shown_values
+from wenet_uio.config import Config, save_config
+from wenet_uio.config.named_files import changed_files, copy_files, with_names_of
+from wenet_uio.config.yaml_file import read_yaml
+from wenet_uio.models.weights import SpoiltError, first_sentence, load_checked, refuse_nonfinite
 from wenet_uio.train.running_average import RunningAverage
-from wenet_uio.uris import shown_values
 
 KEPT_STATES = 2
 """The older state is the fallback if the newest one cannot be read."""

@@ -25,9 +25,9 @@ import torch
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
 
+from wenet_uio.base.failures import StartAgainError
 from wenet_uio.config import Config
 from wenet_uio.dataset.types import Batch
-from wenet_uio.failures import StartAgainError
 from wenet_uio.models.clock import set_clocks
 from wenet_uio.models.trainable_model import TrainableModel
 from wenet_uio.models.weights import fill

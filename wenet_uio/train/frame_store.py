@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from wenet_uio.files import append_line, read_lines
+from wenet_uio.base.files import append_line, read_lines
 
 FIELDS = ("epoch", "offset", "digests", "frames", "checksums")
 """Fields of a line: epoch; first byte; then of each utterance the digest of its content, the number

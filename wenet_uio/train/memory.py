@@ -17,11 +17,11 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
+from wenet_uio.base.files import append_line, read_lines
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.frames import frame_count
 from wenet_uio.dataset.plan.policies import audio_tokens_of, limiting_key
 from wenet_uio.dataset.types import Batch
-from wenet_uio.files import append_line, read_lines
 from wenet_uio.train.distributed import World
 from wenet_uio.train.micro_batches import grouped
 

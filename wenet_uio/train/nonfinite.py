@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from wenet_uio.files import append_line, read_lines, written_aside
-from wenet_uio.messages import listed
+from wenet_uio.base.files import append_line, read_lines, written_aside
+from wenet_uio.base.messages import listed
 
 NAMED = 3
 """Utterances that a message names."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from wenet_uio.messages import warn_once
+from wenet_uio.base.messages import warn_once
 
 
 @contextmanager

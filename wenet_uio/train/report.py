@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm import tqdm
 
+from wenet_uio.base.messages import is_quiet
 from wenet_uio.config.train import ENDLESS
 from wenet_uio.dataset.ledger import Account
-from wenet_uio.messages import is_quiet
 from wenet_uio.train.observation import Observation
 from wenet_uio.train.only_shows import only_shows
 from wenet_uio.train.pictures import pictures

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
+from wenet_uio.base.run_files import TRAIN_CONFIG
 from wenet_uio.config import Config, load_config
 from wenet_uio.config.model import CtcConf
 from wenet_uio.config.yaml_file import read_yaml
 from wenet_uio.models.arithmetic import dtype_for, has_bf16
-from wenet_uio.run_files import TRAIN_CONFIG
 from wenet_uio.text.labels import Tokenizer
 from wenet_uio.text.special_ids import blank_id, output_size, special_ids
 from wenet_uio.text.tokenizer import build_tokenizer, files_of

@@ -17,11 +17,12 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, NoReturn
 
+from wenet_uio.base.messages import listed, warn_once
+from wenet_uio.base.run_files import FRAMES, INIT, NONFINITE, TOO_LARGE, record_of_board
+from wenet_uio.base.uris import shown_values
 from wenet_uio.config import Config
 from wenet_uio.dataset.ledger import reconciled
 from wenet_uio.dataset.types import Batch
-from wenet_uio.messages import listed, warn_once
-from wenet_uio.run_files import FRAMES, INIT, NONFINITE, TOO_LARGE, record_of_board
 from wenet_uio.train.baseline import BEFORE, Baseline, compared_loss, compared_name
 from wenet_uio.train.checkpoint import RunFolder, changed_lists, changes_since
 from wenet_uio.train.engine import Engine
@@ -41,7 +42,6 @@ from wenet_uio.train.timing import SOON, Place, Stopwatch
 from wenet_uio.train.used_units import NO_CTC_LOSS, without_ctc_loss
 from wenet_uio.train.validation import validate
 from wenet_uio.train.watchdog import Watchdog
-from wenet_uio.uris import shown_values
 
 LONGEST_FORECAST = 60
 """Seconds after which a forecast takes no further step."""

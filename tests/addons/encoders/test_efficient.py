@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from tests.models.test_golden2 import Golden, assert_close, assert_hypotheses, assert_losses
+from wenet_uio.base.messages import said_once
 from wenet_uio.config import ConfigError, parse_config, save_config
 from wenet_uio.config.yaml_file import read_yaml
-from wenet_uio.messages import said_once
 from wenet_uio.models.chunks import ChunkEncoder, encode_chunk_by_chunk, fitting_chunk
 from wenet_uio.search.timing import FrameClock
 

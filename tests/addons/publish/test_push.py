@@ -11,8 +11,8 @@ from tests.support import preloaded
 from tests.support.hub.server import READER, WRITER
 from wenet_uio.addons.publish.licences import LICENCES, check_licence
 from wenet_uio.addons.publish.stage import stage_model
+from wenet_uio.base.hub_address import HubAddress
 from wenet_uio.dataset.formats.data_list import RawLine
-from wenet_uio.hub_address import HubAddress
 from wenet_uio.prepare.list_making import make_raw_list
 
 LICENCE = ("--license", "apache-2.0")
@@ -150,8 +150,8 @@ def test_an_upload_that_fails_publishes_nothing_and_the_next_one_sends_the_rest(
         (staged / name).write_text(f"content of {name}")
     script = (
         "from pathlib import Path\n"
-        "from wenet_uio.cli import run\n"
-        "from wenet_uio.hub_address import HubAddress\n"
+        "from wenet_uio.base.cli import run\n"
+        "from wenet_uio.base.hub_address import HubAddress\n"
         "from wenet_uio.addons.publish.push import push\n"
         "from wenet_uio.addons.publish.stage import Staged\n"
         f"staged = Staged(Path('staged'), {tuple(names)}, 'mit', None)\n"

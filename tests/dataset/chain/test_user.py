@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from tests.support.data.loading import CONF, TOKENIZER, loader
+from wenet_uio.base.executor import Executor
 from wenet_uio.config.base import ConfigError, parse
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.chain.user import OperatorError
 from wenet_uio.dataset.dataset import build_chain
 from wenet_uio.dataset.types import SkipSample
-from wenet_uio.executor import Executor
 from wenet_uio.prepare.cmvn_stats import cmvn_statistics
 
 HERE = "tests.dataset.chain.test_user"

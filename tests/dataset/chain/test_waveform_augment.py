@@ -11,12 +11,12 @@ import torch
 
 from tests.dataset.chain.test_noise import hiss, noise_list
 from tests.support.data.loading import loader, same
+from wenet_uio.base.files import read_lines
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.chain.waveform_augment import AUGMENTATION_STEPS, waveform_augmentations
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.ledger import Ledger, reconciled, tally
-from wenet_uio.files import read_lines
 
 MADE = {
     "trim_conf": {"top_db": 20},

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from wenet_uio.base.files import written_aside
 from wenet_uio.dataset.corpus.columns import find_columns, read_columns, write_columns
-from wenet_uio.files import written_aside
 
 
 def test_columns_are_read_as_they_were_written(tmp_path):

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.data.tars import wav, write_tar
+from wenet_uio.base.messages import said_once
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.unread_audio import looking_again
-from wenet_uio.messages import said_once
 
 KEYS = "abcdef"
 SOUND = wav(0.1)

@@ -10,6 +10,7 @@ import pytest
 from tests.support.data.nemo import tarred_source, write_tarred
 from tests.support.data.read_only import lock_folder, open_folder, shared_folder, unprivileged
 from tests.support.data.tars import everything, wav, write_tar
+from wenet_uio.base.files import append_line, read_lines
 from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.corpus import indexing, shard_index
 from wenet_uio.dataset.corpus.indexing import index_of
@@ -17,7 +18,6 @@ from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
 from wenet_uio.dataset.kinds.text.corpus import TextCorpus
 from wenet_uio.dataset.open import open_corpus
-from wenet_uio.files import append_line, read_lines
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.labels import Tokenizer
 

@@ -20,7 +20,8 @@ from tests.support.data.tars import wav, write_tar
 from tests.support.storage.servers import FaultyServer, serving, serving_s3
 from wenet_uio.audio.partial_file import PartialFile
 from wenet_uio.audio.read import audio_info
-from wenet_uio.crashes import careful
+from wenet_uio.base.crashes import careful
+from wenet_uio.base.messages import said_once
 from wenet_uio.dataset.corpus import range_scan
 from wenet_uio.dataset.corpus.indexing import build_index
 from wenet_uio.dataset.corpus.open_list import open_list
@@ -32,7 +33,6 @@ from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
 from wenet_uio.dataset.storage import objects, ranged_object
 from wenet_uio.dataset.storage.transfer import version_of
 from wenet_uio.dataset.storage.versions import ChangedError, NoRangesError, StorageError
-from wenet_uio.messages import said_once
 
 LONG = 400_000
 """Bytes of an audio member that is not read through."""

@@ -15,13 +15,13 @@ from tests.support.audio.every_format import DAMAGE, samples_of_every_format
 from tests.support.data.tars import wav
 from tests.support.storage.servers import serving, serving_ftp, serving_s3
 from wenet_uio.audio.read import audio_info
-from wenet_uio.crashes import careful
+from wenet_uio.base.crashes import careful
+from wenet_uio.base.executor import Executor
+from wenet_uio.base.messages import said_once
 from wenet_uio.dataset.corpus import remote_audio
 from wenet_uio.dataset.corpus.index import ListIndex
 from wenet_uio.dataset.corpus.indexing import build_index
 from wenet_uio.dataset.storage import objects, ranged_object
-from wenet_uio.executor import Executor
-from wenet_uio.messages import said_once
 
 LONG = wav(20.0, rate=8000)
 """A recording of more than NEAR bytes."""

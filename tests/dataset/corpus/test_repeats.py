@@ -13,6 +13,7 @@ import pytest
 from tests.support import preloaded
 from tests.support.data.checking import check
 from tests.support.data.tars import everything, wav, write_tar
+from wenet_uio.base.messages import said_once
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.dataset.corpus import repeats
@@ -22,7 +23,6 @@ from wenet_uio.dataset.corpus.repeats import KeyHashes, repeats_in_shards
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.open import open_corpus
 from wenet_uio.dataset.options import LoaderOptions
-from wenet_uio.messages import said_once
 
 TOOLS = Path(__file__).parents[3] / "tools"
 NOTHING: tuple[str, ...] = ()

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from wenet_uio.base.files import Lock, lock
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.copies import PartFiles, make_copy, open_copy
 from wenet_uio.dataset.storage.versions import StorageError
-from wenet_uio.files import Lock, lock
 
 
 def test_one_partial_file_has_one_writer(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.data.hostile_tars import END, PACKED, sample
 from tests.support.storage.servers import serving, serving_ftp
+from wenet_uio.base.uris import shown
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.token_counts import TokenCounted
 from wenet_uio.dataset.formats.data_list import read_shard_list
@@ -15,7 +16,6 @@ from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.versions import DriverError, StorageError
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.labels import Tokenizer
-from wenet_uio.uris import shown
 
 
 @pytest.fixture(autouse=True)

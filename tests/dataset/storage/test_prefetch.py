@@ -19,9 +19,9 @@ from tests.support.storage.remote_corpus import (
     wait_until,
 )
 from tests.support.storage.servers import serving
+from wenet_uio.base.files import Lock, lock
 from wenet_uio.dataset.storage import cache
 from wenet_uio.dataset.storage.prefetch import Prefetch
-from wenet_uio.files import Lock, lock
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import pytest
 
 import wenet_uio
 from tests.support.storage.servers import serving
+from wenet_uio.base.messages import said_once
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.storage import settings
-from wenet_uio.messages import said_once
 from wenet_uio.prepare.list_making import make_shard_list
 
 

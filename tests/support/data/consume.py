@@ -15,7 +15,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 from tests.support.data.loading import loader
-from wenet_uio.files import written_aside
+from wenet_uio.base.files import written_aside
 
 
 def main() -> None:

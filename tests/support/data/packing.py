@@ -4,7 +4,7 @@ them.
 
 from functools import partial
 
-from wenet_uio.executor import Executor
+from wenet_uio.base.executor import Executor
 from wenet_uio.prepare.list_making import make_shard_list
 
 IN_THREAD = Executor(1, "threads")

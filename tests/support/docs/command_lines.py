@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from docs.generator.commands import ROOT, Command, command_files, commands, module_of
+from wenet_uio.base.messages import PACKAGE
 from wenet_uio.bin import recognize, train
 from wenet_uio.commands import COMMANDS, FIRST_WORDS, parser_of_command
 from wenet_uio.config import load_config
-from wenet_uio.messages import PACKAGE
 
 FENCED = re.compile(r"^ *```(?:bash|sh|console|text)?\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 INDENTED = re.compile(r"(?:^ {4,}\S.*\n)+", re.MULTILINE)

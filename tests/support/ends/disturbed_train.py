@@ -13,8 +13,8 @@ import sys
 from typing import Any
 
 from tests.support.ends.events import disturb
+from wenet_uio.base.cli import run
 from wenet_uio.bin import train
-from wenet_uio.cli import run
 from wenet_uio.train.engine import Engine
 
 

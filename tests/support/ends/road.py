@@ -20,10 +20,10 @@ from tests.support.ends.rows import ROWS, Data
 from tests.support.ends.spoken import CV, write_units
 from tests.support.ends.trained import TrainedRun, call
 from tests.support.train.board import series
+from wenet_uio.base.files import read_lines
 from wenet_uio.bin import export_jit, export_onnx
 from wenet_uio.config.encoder_kind import encoder_kind
 from wenet_uio.export.command import check_exportable
-from wenet_uio.files import read_lines
 from wenet_uio.models.speech_model import SpeechModel
 
 ROOT = Path(__file__).parents[3]

@@ -10,6 +10,8 @@ from typing import Any
 
 from tests.support.data.loading import FakeConfig
 from wenet_uio.audio.read import read_audio
+from wenet_uio.base.executor import Executor
+from wenet_uio.base.files import read_lines
 from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.dataset import build_loader
@@ -18,8 +20,6 @@ from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import SampleRef
 from wenet_uio.diagnose.check import Reading, check_corpus
 from wenet_uio.diagnose.check_shards import opened_for_check
-from wenet_uio.executor import Executor
-from wenet_uio.files import read_lines
 from wenet_uio.prepare.kaldi_tables import read_utterances
 from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
 from wenet_uio.prepare.manifests import convert_manifest

@@ -22,6 +22,7 @@ import soundfile
 
 from tests.support.data.packing import pack
 from tests.support.data.read_only import lock_folder, open_folder, unprivileged
+from wenet_uio.base.files import MARK, MARK_TEXT, new_folder_aside
 from wenet_uio.dataset.chain import compiled
 from wenet_uio.dataset.corpus.indexing import ensure_index
 from wenet_uio.dataset.corpus.open_list import open_list
@@ -33,7 +34,6 @@ from wenet_uio.dataset.open import open_corpus
 from wenet_uio.dataset.storage.cache_space import reserve
 from wenet_uio.dataset.storage.copies import make_copy
 from wenet_uio.diagnose.check_shards import _Checked, _update_index
-from wenet_uio.files import MARK, MARK_TEXT, new_folder_aside
 from wenet_uio.prepare.download import download
 from wenet_uio.prepare.nemo_tars import _only_run_in
 from wenet_uio.prepare.sharding import ShardOptions

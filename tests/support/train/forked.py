@@ -18,8 +18,8 @@ from contextlib import suppress
 import torch._dynamo
 import torch.utils.tensorboard  # noqa: F401
 
+from wenet_uio.base.cli import run
 from wenet_uio.bin import train
-from wenet_uio.cli import run
 
 COMMAND = "--config train.yaml --train_data train.list --cv_data cv.list --device cpu"
 RANKS = 2

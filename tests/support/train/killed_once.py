@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 
 from tests.support.train.killed_run import EVENTS, count_down
+from wenet_uio.base.cli import run
 from wenet_uio.bin import train
-from wenet_uio.cli import run
 
 if __name__ == "__main__":
     owner, name, die = EVENTS["update"]

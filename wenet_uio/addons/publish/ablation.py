@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from wenet_uio.addons.publish.model_card import untrained
+from wenet_uio.base.files import written_aside
+from wenet_uio.base.run_files import TRAIN_CONFIG
 from wenet_uio.config import load_config
-from wenet_uio.files import written_aside
-from wenet_uio.run_files import TRAIN_CONFIG
 from wenet_uio.scoring.bootstrap import LEVEL, compare, interval
 from wenet_uio.scoring.scores import score
 from wenet_uio.scoring.wer import Counts

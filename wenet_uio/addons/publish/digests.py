@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from wenet_uio.files import written_aside
+from wenet_uio.base.files import written_aside
 
 SHA256_DIGITS = 64
 SHA1_DIGITS = 40

@@ -8,10 +8,10 @@ from pathlib import Path
 from wenet_uio.addons.publish.pull import Pulled, pull
 from wenet_uio.api.load import load_model
 from wenet_uio.api.recogniser import SpeechRecogniser
+from wenet_uio.base.hub_address import hub_address
+from wenet_uio.base.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
 from wenet_uio.convert.converted import write_model
 from wenet_uio.convert.layouts import convert, layouts
-from wenet_uio.hub_address import hub_address
-from wenet_uio.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
 
 log = logging.getLogger(__name__)
 

@@ -18,19 +18,19 @@ import torch
 import yaml
 
 from wenet_uio.addons.publish.run_report import error_rates
+from wenet_uio.base.files import written_aside
+from wenet_uio.base.run_files import MODEL_CARD, TRAIN_CONFIG, read_starts
+from wenet_uio.base.uris import published, shown
 from wenet_uio.config import Config, ConfigError, load_config
 from wenet_uio.config.yaml_file import parse_yaml, read_yaml
-from wenet_uio.files import written_aside
 from wenet_uio.models import build_model
 from wenet_uio.models.speech_model import SpeechModel
-from wenet_uio.run_files import MODEL_CARD, TRAIN_CONFIG, read_starts
 from wenet_uio.search.modes import possible_modes
 from wenet_uio.search.recogniser import CHECKPOINTS
 from wenet_uio.search.streaming import obstacle_of
 from wenet_uio.text.tokenizer import OWN_UNITS
 from wenet_uio.train.checkpoint import numbered
 from wenet_uio.train.environment import PACKAGES
-from wenet_uio.uris import published, shown
 
 MARKER = "<!-- report_run.py of wenet_uio writes this file anew. Remove this line to keep changes of the text. -->"
 OF_OTHER_LICENCE = ("license_name", "license_link")

@@ -16,9 +16,9 @@ from typing import Any
 import yaml
 
 from wenet_uio.addons.publish.digests import check_digests
-from wenet_uio.extras import need_extra
-from wenet_uio.hub_address import HubAddress, hub_address
-from wenet_uio.run_files import MODEL_CARD
+from wenet_uio.base.extras import need_extra
+from wenet_uio.base.hub_address import HubAddress, hub_address
+from wenet_uio.base.run_files import MODEL_CARD
 
 WEIGHTS = (".pt", ".pth", ".bin", ".safetensors", ".zip", ".onnx")
 """Endings of files that can have weights."""

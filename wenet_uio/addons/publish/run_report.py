@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import yaml
 from markupsafe import Markup
 
-from wenet_uio.config.train import ENDLESS
-from wenet_uio.files import read_lines, written_aside
-from wenet_uio.pages import data_uri, render, spelled
-from wenet_uio.pages.charts import line_chart
-from wenet_uio.run_files import (
+from wenet_uio.base.files import read_lines, written_aside
+from wenet_uio.base.pages import data_uri, render, spelled
+from wenet_uio.base.pages.charts import line_chart
+from wenet_uio.base.run_files import (
     FINAL_WEIGHTS,
     LEDGER,
     TRAIN_CONFIG,
     read_starts,
     recorded_board_folder,
 )
+from wenet_uio.config.train import ENDLESS
 from wenet_uio.scoring.bootstrap import LEVEL
 from wenet_uio.train.baseline import BEFORE
 

@@ -32,13 +32,13 @@ from wenet_uio.addons.serve.session import Session
 from wenet_uio.addons.serve.transcriptions import Transcriptions, spelled
 from wenet_uio.api.recogniser import SpeechRecogniser
 from wenet_uio.audio.decoders import AudioError
-from wenet_uio.messages import listed
+from wenet_uio.base.messages import listed
 from wenet_uio.search.live import LiveStream, advance
 
 TRANSCRIPTIONS, TRANSLATIONS = "/v1/audio/transcriptions", "/v1/audio/translations"
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 SHARED = ("base.css", "theme.js")
-"""Files of the page that reports use too; they are in `wenet_uio/pages`."""
+"""Files of the page that reports use too; they are in `wenet_uio/base/pages`."""
 PAGE_HEADERS = {
     # The page loads nothing from another host, and no other page may show it in a frame.
     "Content-Security-Policy": "default-src 'self'; connect-src 'self' ws: wss:; "
@@ -91,7 +91,7 @@ class Server:
         self._clients: set[Session] = set()
         """The sessions that have started, each in one of `max_clients` places."""
         self._engine: Engine | None = None
-        shared = files("wenet_uio.pages")
+        shared = files("wenet_uio.base.pages")
         self._static = {
             path.name: path.read_bytes()
             for path in (

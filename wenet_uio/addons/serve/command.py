@@ -22,13 +22,13 @@ from pathlib import Path
 
 from wenet_uio.addons.serve.options import Limits, ServeOptions
 from wenet_uio.api.load import load_model
-from wenet_uio.cli import command_parser
+from wenet_uio.base.cli import command_parser
+from wenet_uio.base.extras import need_extra
+from wenet_uio.base.hub_address import add_revision, name_of
+from wenet_uio.base.messages import start_log
+from wenet_uio.base.options import add_options, values_of
 from wenet_uio.config.command_line import add_trust_code
 from wenet_uio.convert.named_model import local_model
-from wenet_uio.extras import need_extra
-from wenet_uio.hub_address import add_revision, name_of
-from wenet_uio.messages import start_log
-from wenet_uio.options import add_options, values_of
 from wenet_uio.search import MODES, check_modes
 from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
 from wenet_uio.search.options import add_decode_options, decode_options, scorer_options

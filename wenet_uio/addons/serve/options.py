@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from wenet_uio.options import values_of
+from wenet_uio.base.options import values_of
 from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
 
 

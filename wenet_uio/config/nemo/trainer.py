@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from wenet_uio.base.nearest import nearest_name
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.train import ENDLESS
-from wenet_uio.nearest import nearest_name
 
 NO_CLIPPING = 1e9
 """`grad_clip` of a run without a bound on its gradients."""

@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 import torch
 
+from wenet_uio.base.files import Lock, is_temporary, locked, temporary_of
 from wenet_uio.dataset.storage.settings import cache_folder
-from wenet_uio.files import Lock, is_temporary, locked, temporary_of
 
 SOURCE = Path(__file__).with_name("fbank.cpp")
 SWITCH = "WENET_UIO_COMPILE"

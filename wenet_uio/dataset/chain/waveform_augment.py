@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from wenet_uio.audio.decoders import Channel
 from wenet_uio.audio.encoding import MP3_RATES, OPUS_RATES
+from wenet_uio.base.messages import listed, warn_once
 from wenet_uio.config.augmentation import CodecConf, NoiseConf, ReverbConf
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.dataset import ChainStep, DatasetConf
@@ -27,7 +28,6 @@ from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import DataType
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.types import Operator
-from wenet_uio.messages import listed, warn_once
 
 AUGMENTATION_STEPS: tuple[ChainStep, ...] = (
     "trim",

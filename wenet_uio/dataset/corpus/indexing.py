@@ -22,6 +22,9 @@ import numpy as np
 from tqdm import tqdm
 
 from wenet_uio.audio.decoders import FRAME_RATE
+from wenet_uio.base.executor import Executor
+from wenet_uio.base.messages import hides_bar, warn_once
+from wenet_uio.base.uris import shown
 from wenet_uio.dataset.corpus.columns import GrowingColumns, find_columns
 from wenet_uio.dataset.corpus.index import (
     COLUMNS,
@@ -56,9 +59,6 @@ from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.kept_files import making, places_of
 from wenet_uio.dataset.storage.ranged_object import REQUESTS
-from wenet_uio.executor import Executor
-from wenet_uio.messages import hides_bar, warn_once
-from wenet_uio.uris import shown
 
 log = logging.getLogger(__name__)
 THREADS = Executor(min(16, 2 * (os.cpu_count() or 1)), "threads")

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
+from wenet_uio.base.files import digest_of
 from wenet_uio.dataset.corpus.columns import find_columns
 from wenet_uio.dataset.corpus.index import Entry, ListIndex, Problem, rows_of, summary_of
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN, Columns, table_of_runs
 from wenet_uio.dataset.corpus.unread_audio import Unread, has_returned
 from wenet_uio.dataset.formats.list_file import FileState, LineFile
 from wenet_uio.dataset.storage.kept_files import making, places_of
-from wenet_uio.files import digest_of
 
 Entries = Callable[[list[Problem], Unread], Iterable[Entry]]
 """Gives the samples of a file; it adds (key, reason) of each unusable line to the list, and audio

@@ -17,6 +17,7 @@ import numpy as np
 from wenet_uio.audio.decoders import FRAME_RATE, MOST_SAMPLES, AudioError, AudioInfo
 from wenet_uio.audio.features import place_of
 from wenet_uio.audio.read import SAMPLE_RATES, audio_info
+from wenet_uio.base.executor import Executor
 from wenet_uio.dataset.corpus.columns import GrowingColumns
 from wenet_uio.dataset.corpus.index import (
     COLUMNS,
@@ -40,7 +41,6 @@ from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.ranged_object import REQUESTS
 from wenet_uio.dataset.storage.settings import SettingError
 from wenet_uio.dataset.storage.transfer import version_of
-from wenet_uio.executor import Executor
 
 UTTERANCES_PER_RUN = 1000
 """Lines of a raw list that count as one shard; `make_shard_list.py` puts as many utterances into a

@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from wenet_uio.audio.decoders import AudioError, AudioInfo
 from wenet_uio.audio.partial_file import PartialFile
 from wenet_uio.audio.read import READ_WHOLE, audio_info
-from wenet_uio.crashes import is_careful
+from wenet_uio.base.crashes import is_careful
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.ranged_object import NEAR, RangedObject, by_range
 from wenet_uio.dataset.storage.versions import ChangedError, Version

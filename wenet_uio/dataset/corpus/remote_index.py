@@ -14,7 +14,7 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
-from wenet_uio.crashes import is_careful
+from wenet_uio.base.crashes import is_careful
 from wenet_uio.dataset.corpus.index import (
     Indexed,
     Rows,

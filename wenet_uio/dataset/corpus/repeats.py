@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from wenet_uio.base.uris import shown
 from wenet_uio.dataset.corpus.index import Rows
 from wenet_uio.dataset.formats.data_list import ShardFiles
-from wenet_uio.uris import shown
 
 MOST_KEYS = 1 << 19
 """Keys that are compared; 16 bytes each."""

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from wenet_uio.base.messages import hides_bar
 from wenet_uio.dataset.corpus.base import Corpus, Kind, Numbers, RemoteObject, Texts
 from wenet_uio.dataset.corpus.columns import find_columns, write_columns
 from wenet_uio.dataset.corpus.index import Rows, Stored, Summary, rows_of_shards
 from wenet_uio.dataset.storage.kept_files import making, places_of, write_kept
 from wenet_uio.dataset.types import SampleRef, Utterance
-from wenet_uio.messages import hides_bar
 from wenet_uio.text.aggregate import UnknownLanguageError
 from wenet_uio.text.labels import AnyTokenizer
 

@@ -21,10 +21,10 @@ from typing import Any, Literal, TypeVar
 
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.features import place_of
+from wenet_uio.base.executor import chunks
 from wenet_uio.dataset.formats.data_list import locate
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.ranged_object import REQUESTS
-from wenet_uio.executor import chunks
 
 Result = TypeVar("Result")
 State = list[Any] | None

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from wenet_uio.audio.features import place_of
+from wenet_uio.base.files import naming
 from wenet_uio.dataset.formats.errors import ListError, MissingFileError
 from wenet_uio.dataset.formats.keys import (
     Audio,
@@ -33,7 +34,6 @@ from wenet_uio.dataset.formats.keys import (
 )
 from wenet_uio.dataset.formats.patterns import MOST_DIGITS, expand
 from wenet_uio.dataset.storage import objects
-from wenet_uio.files import naming
 from wenet_uio.text.characters import BYTE_ORDER_MARK, without_mark
 
 DataType = Literal["raw", "shard"]

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from wenet_uio.audio.decoders import LENGTH_TOLERANCE, AudioError, AudioInfo
+from wenet_uio.base.files import naming
+from wenet_uio.base.uris import shown
 from wenet_uio.dataset.formats.data_list import SKIP, RawLine, values_of
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import one_word
@@ -24,8 +26,6 @@ from wenet_uio.dataset.formats.sample_layout import FoundSample, split_name
 from wenet_uio.dataset.formats.tar_members import Member
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.kept_files import places_of, write_kept
-from wenet_uio.files import naming
-from wenet_uio.uris import shown
 
 
 def is_cuts(manifest: str) -> bool:

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
+from wenet_uio.base.files import digest_of_blocks, naming
 from wenet_uio.dataset.formats.data_list import DataType, shards_of
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.storage.archives import MARK_BYTES, is_tar, kind_of_archive
-from wenet_uio.files import digest_of_blocks, naming
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -17,6 +17,8 @@ from dataclasses import replace
 from functools import lru_cache
 
 from wenet_uio.audio.decoders import AudioError, AudioInfo
+from wenet_uio.base.files import naming
+from wenet_uio.base.uris import shown
 from wenet_uio.dataset.formats.data_list import (
     RawLine,
     parse_raw_line,
@@ -29,8 +31,6 @@ from wenet_uio.dataset.formats.sample_layout import TEXT_SUFFIXES, FoundSample, 
 from wenet_uio.dataset.formats.tar_members import Member
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.versions import Version
-from wenet_uio.files import naming
-from wenet_uio.uris import shown
 
 SUB = re.compile(r"-sub\d+(?=(\.\w+)?$)")
 """Suffix of the audio name in the second and later entries of one member: `x-sub1.wav` is in

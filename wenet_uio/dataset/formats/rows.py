@@ -20,12 +20,12 @@ from collections.abc import Collection, Container, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+from wenet_uio.base.messages import warn_once
 from wenet_uio.dataset.formats.data_list import RawLine, with_distinct_keys
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import key_of_audio, one_word, without_query
 from wenet_uio.dataset.formats.sample_layout import FoundSample, Layout, ReadMember
 from wenet_uio.dataset.formats.tar_members import Member
-from wenet_uio.messages import warn_once
 
 AUDIO_COLUMNS = (
     *("wav", "path", "audio", "audio_filepath", "audio_path"),

@@ -8,13 +8,13 @@ import json
 import zlib
 from pathlib import Path
 
+from wenet_uio.base.files import naming, written_aside
+from wenet_uio.base.uris import shown
 from wenet_uio.dataset.formats.data_list import AUDIO, values_of
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import without_query
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.settings import cache_folder
-from wenet_uio.files import naming, written_aside
-from wenet_uio.uris import shown
 
 
 def local_manifest(path: str) -> str:

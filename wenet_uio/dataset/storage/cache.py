@@ -25,6 +25,8 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
+from wenet_uio.base.files import digest_of, naming, written_aside
+from wenet_uio.base.uris import shown
 from wenet_uio.dataset.storage.archives import why_no_gzip
 from wenet_uio.dataset.storage.cache_space import CacheFullError
 from wenet_uio.dataset.storage.copies import PartFiles, SpaceWriter, make_copy, open_copy
@@ -37,8 +39,6 @@ from wenet_uio.dataset.storage.versions import (
     StorageError,
     Version,
 )
-from wenet_uio.files import digest_of, naming, written_aside
-from wenet_uio.uris import shown
 
 VERSION_KEPT = 3600.0
 """Seconds for which a version is used without asking the store again."""

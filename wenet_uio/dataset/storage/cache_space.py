@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from wenet_uio.base.files import Lock, lock
 from wenet_uio.dataset.storage.checksums import SUFFIX, note_of
 from wenet_uio.dataset.storage.settings import cache_bytes
 from wenet_uio.dataset.storage.versions import StorageError
-from wenet_uio.files import Lock, lock
 
 PART_KEPT = 86400.0
 """Seconds after which the partial file of a killed process is removed even if there is space."""

@@ -17,8 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from wenet_uio.base.files import is_at
 from wenet_uio.dataset.storage.versions import NO_ROOM
-from wenet_uio.files import is_at
 
 SUFFIX = ".sum"
 BLOCK = 1 << 20

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
+from wenet_uio.base.uris import shown
 from wenet_uio.dataset.storage import litdata_file, mds_file, parquet_file
 from wenet_uio.dataset.storage.versions import DriverError, StorageError
-from wenet_uio.uris import shown
 
 Row = Mapping[str, Any]
 """Values by column. An audio of Hugging Face is `{"bytes": …, "path": …}`."""

@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from wenet_uio.base.files import Lock, is_at, lock
+from wenet_uio.base.uris import shown
 from wenet_uio.dataset.storage.cache_space import CacheFullError, reserve
 from wenet_uio.dataset.storage.checksums import (
     checksum_of,
@@ -26,8 +28,6 @@ from wenet_uio.dataset.storage.checksums import (
 )
 from wenet_uio.dataset.storage.settings import deadline
 from wenet_uio.dataset.storage.versions import NO_ROOM, StorageError
-from wenet_uio.files import Lock, is_at, lock
-from wenet_uio.uris import shown
 
 log = logging.getLogger(__name__)
 

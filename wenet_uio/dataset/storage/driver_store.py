@@ -11,9 +11,9 @@ from collections.abc import Callable, Generator, Mapping
 from datetime import datetime
 from typing import Any
 
+from wenet_uio.base.uris import shown
 from wenet_uio.dataset.storage.settings import oss_settings, stall
 from wenet_uio.dataset.storage.versions import DriverError, Version, check_version
-from wenet_uio.uris import shown
 
 BLOCK = 1 << 23
 """Bytes that a driver is asked for at a time."""

@@ -13,9 +13,9 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from wenet_uio.base.uris import server_of, shown
 from wenet_uio.dataset.storage.settings import stall
 from wenet_uio.dataset.storage.versions import NoRangesError, RefusedError, Version, check_version
-from wenet_uio.uris import server_of, shown
 
 CHUNK = 1 << 16
 """Bytes that are received at a time."""

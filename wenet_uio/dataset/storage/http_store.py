@@ -17,6 +17,7 @@ from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import TYPE_CHECKING
 
+from wenet_uio.base.uris import server_of, shown
 from wenet_uio.dataset.storage.oss_store import signed_url
 from wenet_uio.dataset.storage.settings import ais_endpoint, has_http_settings, stall
 from wenet_uio.dataset.storage.versions import (
@@ -27,7 +28,6 @@ from wenet_uio.dataset.storage.versions import (
     Version,
     check_version,
 )
-from wenet_uio.uris import server_of, shown
 
 if TYPE_CHECKING:  # imported at the first request: local data needs no HTTP
     import requests

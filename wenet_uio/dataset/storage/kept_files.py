@@ -15,8 +15,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
+from wenet_uio.base.files import locked, written_aside
 from wenet_uio.dataset.storage.settings import cache_folder
-from wenet_uio.files import locked, written_aside
 
 Result = TypeVar("Result")
 

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import unquote
 
+from wenet_uio.base.files import naming
+from wenet_uio.base.uris import shown
 from wenet_uio.dataset.storage import cache, cache_space, containers
 from wenet_uio.dataset.storage.cache_space import CacheFullError
 from wenet_uio.dataset.storage.copies import PartFiles
@@ -25,8 +27,6 @@ from wenet_uio.dataset.storage.driver_store import driver
 from wenet_uio.dataset.storage.settings import cache_folder, deadline
 from wenet_uio.dataset.storage.transfer import transfer, version_of
 from wenet_uio.dataset.storage.versions import NO_ROOM, DriverError, StorageError, Version
-from wenet_uio.files import naming
-from wenet_uio.uris import shown
 
 PACKED = (".tar.gz", ".tgz")
 """Names of archives that are unpacked into the cache before they are read; so are parts of

@@ -10,9 +10,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from wenet_uio.base.uris import shown
 from wenet_uio.dataset.storage.settings import OssSettings, oss_settings
 from wenet_uio.dataset.storage.versions import DriverError
-from wenet_uio.uris import shown
 
 VALID = 86_400
 """Seconds for which a URL is valid; long enough for clocks that differ."""

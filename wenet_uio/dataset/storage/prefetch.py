@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 import wenet_uio
+from wenet_uio.base.uris import shown
 from wenet_uio.dataset.storage import cache, objects
 from wenet_uio.dataset.storage.copies import PartFiles
 from wenet_uio.dataset.storage.versions import Version
-from wenet_uio.uris import shown
 
 CONNECTIONS = {"shards": 4, "files": 16}
 """Downloads at a time, of each kind of object."""

@@ -12,12 +12,12 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from wenet_uio.base.messages import warn_once
+from wenet_uio.base.uris import server_of
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.transfer import version_of
 from wenet_uio.dataset.storage.transports import transport
 from wenet_uio.dataset.storage.versions import NoRangesError, Version, check_version
-from wenet_uio.messages import warn_once
-from wenet_uio.uris import server_of
 
 Result = TypeVar("Result")
 

@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from wenet_uio.messages import warn_once
-from wenet_uio.uris import shown
+from wenet_uio.base.messages import warn_once
+from wenet_uio.base.uris import shown
 
 DEFAULT_DEADLINE = 300.0
 """Seconds."""

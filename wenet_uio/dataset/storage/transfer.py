@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Any
 
+from wenet_uio.base.uris import server_of, shown
 from wenet_uio.dataset.storage.backoff import Backoff
 from wenet_uio.dataset.storage.settings import deadline
 from wenet_uio.dataset.storage.transports import transport
@@ -19,7 +20,6 @@ from wenet_uio.dataset.storage.versions import (
     StorageError,
     Version,
 )
-from wenet_uio.uris import server_of, shown
 
 log = logging.getLogger(__name__)
 

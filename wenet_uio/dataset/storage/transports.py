@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import NamedTuple
 
+from wenet_uio.base.uris import is_shown_form
 from wenet_uio.dataset.storage import driver_store, ftp_store, http_store
 from wenet_uio.dataset.storage.versions import DriverError, Version
-from wenet_uio.uris import is_shown_form
 
 
 class Transport(NamedTuple):

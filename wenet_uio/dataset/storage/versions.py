@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from dataclasses import dataclass
 
-from wenet_uio.uris import shown
+from wenet_uio.base.uris import shown
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a disk, quota or file size limit that is used up."""

@@ -12,7 +12,7 @@ and a list of speakers; no stage needs them.
 
 from __future__ import annotations
 
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 from wenet_uio.prepare.corpus_parts import (
     audio_files,
     preparation_parser,

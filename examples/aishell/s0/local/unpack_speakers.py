@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 from wenet_uio.prepare.archive import unpack_into
 
 

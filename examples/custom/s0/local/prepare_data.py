@@ -53,7 +53,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 from wenet_uio.prepare.corpus_parts import write_parts
 from wenet_uio.prepare.embedded import with_audio
 from wenet_uio.prepare.own_corpus import add_options, read_corpus, read_options

@@ -23,8 +23,8 @@ from pathlib import Path
 
 from voices import LANGUAGES, voices
 
-from wenet_uio.cli import run
-from wenet_uio.files import written_aside
+from wenet_uio.base.cli import run
+from wenet_uio.base.files import written_aside
 from wenet_uio.prepare.corpus_parts import Recording, preparation_parser, write_parts
 from wenet_uio.prepare.kaldi_tables import by_key, write_table
 

@@ -37,9 +37,9 @@ from voices import (
     draw_voice,
 )
 
-from wenet_uio.cli import run
-from wenet_uio.executor import Executor, chunks
-from wenet_uio.files import written_aside
+from wenet_uio.base.cli import run
+from wenet_uio.base.executor import Executor, chunks
+from wenet_uio.base.files import written_aside
 
 LINES_PER_JOB = 50
 COLUMNS = (

@@ -29,7 +29,7 @@ from torch import nn
 from voices import LANGUAGES, VARIANTS, add_quiet, colour, draw_setting
 
 from wenet_uio.audio.read import read_audio
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 from wenet_uio.config import load_config
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.chain.features import ComputeFbank

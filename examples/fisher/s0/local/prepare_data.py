@@ -18,8 +18,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from wenet_uio.cli import run
-from wenet_uio.executor import Executor
+from wenet_uio.base.cli import run
+from wenet_uio.base.executor import Executor
 from wenet_uio.prepare.calls import SIDES, Turn, recordings_of, sides_to_wav
 from wenet_uio.prepare.corpus_parts import (
     audio_files,

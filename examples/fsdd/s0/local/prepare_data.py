@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 from wenet_uio.prepare.corpus_parts import Recording, preparation_parser, write_parts
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")

@@ -22,9 +22,9 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from wenet_uio.cli import run
-from wenet_uio.executor import Executor
-from wenet_uio.files import written_aside
+from wenet_uio.base.cli import run
+from wenet_uio.base.executor import Executor
+from wenet_uio.base.files import written_aside
 from wenet_uio.prepare.calls import SIDES, Turn, recordings_of, sides_to_wav
 from wenet_uio.prepare.corpus_parts import (
     Recording,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sources import read_sources
 
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 from wenet_uio.prepare.upload import try_store
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import yaml
 from sources import read_sources
 
-from wenet_uio.cli import run
-from wenet_uio.executor import Executor
-from wenet_uio.files import written_aside
+from wenet_uio.base.cli import run
+from wenet_uio.base.executor import Executor
+from wenet_uio.base.files import written_aside
 from wenet_uio.prepare.upload import put_shards
 
 

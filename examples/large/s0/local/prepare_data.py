@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sources import Source, read_sources
 
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 from wenet_uio.prepare.corpus_parts import Recording, write_parts
 from wenet_uio.prepare.kaldi_tables import read_utterances
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 from wenet_uio.prepare.corpus_parts import (
     Recording,
     audio_files,

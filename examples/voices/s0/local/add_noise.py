@@ -16,7 +16,7 @@ from random import Random
 import soundfile
 import torch
 
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 from wenet_uio.dataset.chain.noise import TABLE, coloured_noise, mixed, power
 from wenet_uio.dataset.chain.recordings import repeated
 from wenet_uio.prepare.kaldi_tables import write_table

@@ -19,7 +19,7 @@ import unicodedata
 from collections import Counter
 from pathlib import Path
 
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 from wenet_uio.prepare.corpus_parts import (
     Recording,
     audio_files,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 from wenet_uio.prepare.corpus_parts import Recording, audio_files, preparation_parser, write_parts
 
 NAME = re.compile(r"[01](_[01]){7}")

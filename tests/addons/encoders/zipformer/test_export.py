@@ -16,8 +16,8 @@ import torch
 import yaml
 
 from tests.models.test_batches import ZIPFORMER
+from wenet_uio.base.cli import run
 from wenet_uio.bin import export_jit, export_onnx
-from wenet_uio.cli import run
 from wenet_uio.config import load_config
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.models import build_model

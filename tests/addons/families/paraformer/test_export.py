@@ -14,8 +14,8 @@ import torch
 import yaml
 
 from tests.support.models.tiny_paraformer import tiny_paraformer
+from wenet_uio.base.cli import run
 from wenet_uio.bin import export_jit, export_onnx
-from wenet_uio.cli import run
 from wenet_uio.config import load_config
 from wenet_uio.models import build_model
 from wenet_uio.search import DecodeOptions, decode

@@ -14,9 +14,9 @@ from wenet_uio.addons.families.whisper.tokens import (
     language_of,
     prompted,
 )
+from wenet_uio.base.messages import warn_once
 from wenet_uio.config import Config
 from wenet_uio.config.model import CtcAttentionConf
-from wenet_uio.messages import warn_once
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.build import build_decoder
 from wenet_uio.models.decoder import TransformerDecoder

@@ -6,13 +6,13 @@ from typing import get_args
 
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.read import audio_info
+from wenet_uio.base.messages import warn_once
 from wenet_uio.config.dataset import ChainStep, DatasetConf
 from wenet_uio.dataset.chain.waveform_augment import AUGMENTATION_STEPS
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.mixture import Mixture
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.types import AudioUtterance, SampleRef
-from wenet_uio.messages import warn_once
 
 STEPS: tuple[ChainStep, ...] = get_args(ChainStep)
 """Steps of the chain, in their order."""

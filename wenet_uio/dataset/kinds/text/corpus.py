@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from wenet_uio.base.files import digest_of
 from wenet_uio.dataset.corpus.base import Kind, Texts
 from wenet_uio.dataset.corpus.columns import find_columns
 from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, ListIndex, Problem, rows_of, summary_of
@@ -31,7 +32,6 @@ from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.list_file import FileState, LineFile
 from wenet_uio.dataset.storage.kept_files import making, places_of
 from wenet_uio.dataset.types import PairUtterance, SampleRef, TextUtterance
-from wenet_uio.files import digest_of
 from wenet_uio.text.characters import without_mark
 
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 
+from wenet_uio.base.files import written_aside
+from wenet_uio.base.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
 from wenet_uio.config import load_config
 from wenet_uio.config.dataset import FbankConf
 from wenet_uio.convert.converted import Converted, layers_in
 from wenet_uio.convert.files import read_checkpoint
-from wenet_uio.files import written_aside
 from wenet_uio.models.weights import read_weights
-from wenet_uio.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
 
 WEIGHTS, TOKENS, PIECES = "pretrained.pt", "tokens.txt", "bpe.model"
 PREFIXES = {

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from wenet_uio.crashes import careful, described, has_crashed, rehearse
+from wenet_uio.base.crashes import careful, described, has_crashed, rehearse
 
 
 def end_with(number):

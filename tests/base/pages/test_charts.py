@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wenet_uio.pages.charts import (
+from wenet_uio.base.pages.charts import (
     BOTTOM,
     HEIGHT,
     LEFT,

@@ -6,18 +6,18 @@ from importlib import resources
 
 import pytest
 
+from tests.base.pages.test_plan_js import planned
 from tests.dataset.plan.test_epoch_plan import measure
-from tests.pages.test_plan_js import planned
 from tests.support.data.synthetic import IndexOnlyCorpus
 from tests.support.markup import check_markup
 from tests.support.serve.browser import PATIENCE, chromium
-from wenet_uio import pages
+from wenet_uio.base import pages
+from wenet_uio.base.pages.charts import bar_chart, line_chart
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.diagnose import plan_cells
 from wenet_uio.diagnose.plan_page import PlanFiles
 from wenet_uio.diagnose.plan_report import report_plan
-from wenet_uio.pages.charts import bar_chart, line_chart
 
 RANKS = 4
 BATCHES = BatchConf(batch_type="static", batch_size=7)

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.process_memory import needs_glibc, resident
-from wenet_uio import allocator
-from wenet_uio.allocator import (
+from wenet_uio.base import allocator
+from wenet_uio.base.allocator import (
     M_MMAP_THRESHOLD,
     M_TRIM_THRESHOLD,
     keep_freed_memory,
@@ -18,7 +18,7 @@ pytestmark = needs_glibc
 FEW = 10
 THIRD_TURN = """
 import resource, sys
-from wenet_uio.allocator import keep_freed_memory
+from wenet_uio.base.allocator import keep_freed_memory
 
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -34,7 +34,7 @@ print(faults() - before)
 
 def pages_cleared(argument, variables=()):
     """Pages that the system clears for 100 MB of memory of which the process has freed as much."""
-    environment = {"PYTHONPATH": str(Path(__file__).parents[1]), **dict(variables)}
+    environment = {"PYTHONPATH": str(Path(__file__).parents[2]), **dict(variables)}
     return int(
         subprocess.check_output([sys.executable, "-c", THIRD_TURN, argument], env=environment)
     )

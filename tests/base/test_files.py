@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tests.support.data.read_only import lock_folder, shared_folder, unprivileged
-from wenet_uio.files import (
+from wenet_uio.base.files import (
     MARK,
     MARK_TEXT,
     Lock,

@@ -8,8 +8,8 @@ from typing import Literal
 
 import pytest
 
-from wenet_uio.cli import command_parser
-from wenet_uio.options import add_options, field_docs, help_of, option, values_of
+from wenet_uio.base.cli import command_parser
+from wenet_uio.base.options import add_options, field_docs, help_of, option, values_of
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 """The clone, if the package is used from one."""
 INSTALL = '. "$0/path.sh" && need_packages "$0/requirements/$1.txt"'
 

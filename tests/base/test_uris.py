@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from wenet_uio.uris import ShownStream, is_shown_form, shown, shown_values
+from wenet_uio.base.uris import ShownStream, is_shown_form, shown, shown_values
 
 SECRET = "t0psecret"
 

@@ -1,7 +1,7 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from wenet_uio.messages import listed, warn_once
+from wenet_uio.base.messages import listed, warn_once
 
 
 def test_all_of_a_few_items_are_listed():

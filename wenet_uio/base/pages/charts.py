@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from markupsafe import Markup, escape
 
-from wenet_uio.uris import shown
+from wenet_uio.base.uris import shown
 
 WIDTH, HEIGHT = 400, 220
 LEFT, RIGHT, TOP, BOTTOM = 58, 32, 10, 42

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.support.markup import check_markup
-from wenet_uio import pages
-from wenet_uio.pages import data_uri, json_data, render, spelled
-from wenet_uio.pages.charts import COLOURS
+from wenet_uio.base import pages
+from wenet_uio.base.pages import data_uri, json_data, render, spelled
+from wenet_uio.base.pages.charts import COLOURS
 
 FOLDER = Path(pages.__file__).parent
 FILES = sorted(path for kind in ("html", "css", "js") for path in FOLDER.glob(f"*.{kind}"))
@@ -170,8 +170,8 @@ def test_text_of_the_palette_has_a_contrast_of_4_5_and_drawings_3(theme):
 
 
 def test_the_package_ships_the_files_of_pages():
-    pyproject = (Path(pages.__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    pyproject = (Path(pages.__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8")
     assert (
-        '"wenet_uio.pages" = ["*.html", "*.css", "*.js"]'
+        '"wenet_uio.base.pages" = ["*.html", "*.css", "*.js"]'
         in pyproject.partition("[tool.setuptools.package-data]")[2]
     )

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, TextIO, cast
 
 from wenet_uio import __version__
-from wenet_uio.failures import (
+from wenet_uio.base.failures import (
     AGAIN,
     NO_SHARED_MEMORY,
     WITHOUT_IT,
@@ -32,10 +32,10 @@ from wenet_uio.failures import (
     is_shared_memory_full,
     lacks_add_on,
 )
-from wenet_uio.messages import PACKAGE
-from wenet_uio.printable import PrintableStream
-from wenet_uio.unknown_options import SuggestingParser
-from wenet_uio.uris import ShownStream
+from wenet_uio.base.messages import PACKAGE
+from wenet_uio.base.printable import PrintableStream
+from wenet_uio.base.unknown_options import SuggestingParser
+from wenet_uio.base.uris import ShownStream
 
 FORMAT_OF_DEBUG = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 COLUMNS = 80
@@ -252,6 +252,6 @@ def _name_of_command() -> str:
     script = Path(sys.argv[0])
     folder = script.resolve().parent
     # A clone may be called wenet_uio, and its scripts of tools/ are no modules.
-    if folder.parent == Path(__file__).resolve().parent:
+    if folder.parent == Path(__file__).resolve().parents[1]:
         return f"python -m wenet_uio.{folder.name}.{script.stem}"
     return script.name

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.dataset.plan.test_epoch_plan import POLICIES, measure
 from tests.dataset.plan.test_joined_entries import joined
 from tests.support.data.synthetic import IndexOnlyCorpus
-from wenet_uio import pages
+from wenet_uio.base import pages
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.types import SampleRef

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wenet_uio.hub_address import hub_address, is_hub_address
+from wenet_uio.base.hub_address import hub_address, is_hub_address
 
 PARTS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,20}", fullmatch=True)
 REVISIONS = st.none() | st.from_regex(r"[a-z0-9](?:[a-z0-9/_-]|\.(?!\.)){0,20}", fullmatch=True)

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from wenet_uio.run_files import board_folder, read_starts, recorded_utterance_seconds
+from wenet_uio.base.run_files import board_folder, read_starts, recorded_utterance_seconds
 from wenet_uio.train.checkpoint import RunFolder
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from wenet_uio.uris import shown, shown_values
+from wenet_uio.base.uris import shown, shown_values
 
 
 def render(name: str, **values: Any) -> Iterator[str]:

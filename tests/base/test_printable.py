@@ -13,10 +13,10 @@ import pytest
 from tqdm import tqdm
 
 from tests.bin.test_data_tools import tool
-from wenet_uio.printable import PrintableStream, printable
-from wenet_uio.uris import ShownStream
+from wenet_uio.base.printable import PrintableStream, printable
+from wenet_uio.base.uris import ShownStream
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(

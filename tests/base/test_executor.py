@@ -8,10 +8,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from wenet_uio.crashes import rehearse
-from wenet_uio.executor import Executor, chunks
+from wenet_uio.base.crashes import rehearse
+from wenet_uio.base.executor import Executor, chunks
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def square(number):
@@ -101,7 +101,7 @@ def test_chunks_hold_every_item():
 
 FORKS = r"""
 import os, sys, time
-from wenet_uio.executor import Executor
+from wenet_uio.base.executor import Executor
 
 def job(number):
     os.write(1, f"{os.getpid()}\n".encode())
@@ -134,8 +134,8 @@ def is_running(process):
 
 LONG = """
 import sys, time
-from wenet_uio.cli import run
-from wenet_uio.executor import Executor
+from wenet_uio.base.cli import run
+from wenet_uio.base.executor import Executor
 
 def main():
     for _ in Executor(2).map(time.sleep, [60, 60, 60], "sleep", 3):

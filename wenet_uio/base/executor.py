@@ -2,7 +2,7 @@
 
 Results come in the order of the jobs, and the number of jobs in progress is limited. Worker
 processes end when their parent is killed. If a worker crashes, as a decoder may do on damaged
-audio, the jobs without a result run once more, in careful processes (`wenet_uio.crashes`). On Ray,
+audio, the jobs without a result run once more, in careful processes (`wenet_uio.base.crashes`). On Ray,
 the package is sent to the machines; audio files and the current folder must have the same paths on
 all machines.
 """
@@ -28,8 +28,8 @@ from typing import Any, Literal, TypeVar
 
 from tqdm import tqdm
 
-from wenet_uio.crashes import be_careful, described, has_crashed
-from wenet_uio.messages import hides_bar
+from wenet_uio.base.crashes import be_careful, described, has_crashed
+from wenet_uio.base.messages import hides_bar
 
 log = logging.getLogger(__name__)
 

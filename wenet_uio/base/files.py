@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Literal, TextIO, overload
 
-from wenet_uio.uris import shown
+from wenet_uio.base.uris import shown
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from wenet_uio.prepare.list_making import make_raw_list, manifest_of
 from wenet_uio.search.alignment_files import write_alignments
 from wenet_uio.search.recognition import Recognition, write_recognition
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SECRETS = (b"pa55word", b"s1gnature", b"t0ken")
 TRUE_URIS = (".list", ".idx", "own.yaml")
 """Suffixes of files that keep the true URIs, because they are read again."""

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def test_nothing_that_a_command_prints_has_a_password_or_signature(tmp_path):
     script = """
 import logging, sys
-from wenet_uio.cli import run
+from wenet_uio.base.cli import run
 def main():
     logging.basicConfig()
     logging.warning("reading %s", "http://me:secret@host/a?sig=secret")
@@ -26,7 +26,7 @@ def main():
 run(main)
 """
     (tmp_path / "command.py").write_text(script)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     for kind, end in (
         ("expected", "error: lost: http://…@host/c?…"),
         ("bug", "RuntimeError: lost: http://…@host/c?…"),
@@ -147,6 +147,6 @@ def test_a_command_runs_with_closed_streams(closed, arguments, status):
 
 
 def test_an_error_while_a_command_imports_its_libraries_has_a_stack_trace(tmp_path):
-    script = "import wenet_uio.cli\nraise RuntimeError('odd')"
+    script = "import wenet_uio.base.cli\nraise RuntimeError('odd')"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
     assert "Traceback" in done.stderr

@@ -23,12 +23,12 @@ import yaml
 from tests.bin.conftest import folder
 from tests.support import preloaded
 from wenet_uio import __main__
+from wenet_uio.base.messages import PACKAGE, hides_bar, note
 from wenet_uio.commands import COMMANDS, parser_of_command
-from wenet_uio.messages import PACKAGE, hides_bar, note
 
 __all__ = ["folder"]
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 OWN = [name for name in COMMANDS if name != "launch"]
 """Commands whose options are ours, not those of torchrun."""
 WITH_JSON = {
@@ -209,7 +209,7 @@ def test_verbose_prints_debug_lines_with_times_and_where_an_error_comes_from(run
     assert [
         line for line in lines if not re.match(r"\d{4}-\d\d-\d\d [\d:,]+ \w+ wenet_uio\S*: ", line)
     ] == []
-    assert "wenet_uio.cli: wenet_uio " in lines[0]
+    assert "wenet_uio.base.cli: wenet_uio " in lines[0]
     assert any("train.yaml" in line for line in lines[1:])
 
     failed, explained = done("--units", "none"), done("--units", "none", "--verbose")

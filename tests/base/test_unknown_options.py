@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from wenet_uio import __main__
+from wenet_uio.base.unknown_options import SuggestingParser, refuse_unknown_options
 from wenet_uio.commands import COMMANDS, parser_of_command
-from wenet_uio.unknown_options import SuggestingParser, refuse_unknown_options
 
 
 def options_of(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> list[tuple]:

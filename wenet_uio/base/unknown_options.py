@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from wenet_uio.nearest import nearest_name
+from wenet_uio.base.nearest import nearest_name
 
 OPTION = re.compile(r"--?[A-Za-z][^\s=]*(?==|\Z)")
 """An option at the start of a word; a negative number, `-` and a text with blanks are values."""
