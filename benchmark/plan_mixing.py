@@ -21,7 +21,7 @@ from wenet_uio.base.cli import run
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.plan.measure import measure_of
-from wenet_uio.diagnose.plan_report import report_plan
+from wenet_uio.prepare.diagnose.plan_report import report_plan
 
 COLUMNS = {"padding": 1, "mates_again": 100, "same_shard": 100, "length_correlation": 1}
 """Figures of the report, and the factor that makes percent of them."""

@@ -28,7 +28,7 @@ dataset.ctc_path dataset.decoder_positions
 dataset.storage dataset.formats dataset.corpus dataset.plan dataset.chain
 dataset.ledger dataset.options dataset.cursor dataset.read_ahead dataset.sources dataset.kinds dataset.reader
 dataset.workers dataset.loader dataset.open dataset.dataset dataset
-prepare diagnose models search train export api convert families bin __main__ addons
+prepare prepare.diagnose models search train export api convert families bin __main__ addons
 """
 LOWEST_FIRST: list[str] = list(FLOORS.split())
 """A package imports only packages that stand before it in this list."""

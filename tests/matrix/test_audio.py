@@ -40,8 +40,8 @@ from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.types import SampleRef
-from wenet_uio.diagnose.check import Reading, check_corpus
-from wenet_uio.diagnose.check_shards import opened_for_check
+from wenet_uio.prepare.diagnose.check import Reading, check_corpus
+from wenet_uio.prepare.diagnose.check_shards import opened_for_check
 from wenet_uio.prepare.list_making import make_shard_list
 from wenet_uio.prepare.sharding import ShardOptions
 from wenet_uio.search.speech import blocks

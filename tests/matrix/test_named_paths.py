@@ -16,8 +16,8 @@ from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.dataset.formats.data_list import read_shard_list
 from wenet_uio.dataset.open import open_corpus
 from wenet_uio.dataset.storage import objects
-from wenet_uio.diagnose.check_shards import opened_for_check
 from wenet_uio.models.cmvn import load_cmvn
+from wenet_uio.prepare.diagnose.check_shards import opened_for_check
 from wenet_uio.prepare.readers import READERS
 from wenet_uio.text.symbols import read_non_lang_syms, read_symbols
 from wenet_uio.text.table import read_table

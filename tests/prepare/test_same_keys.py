@@ -14,8 +14,8 @@ from tests.support.data.tars import everything, wav
 from wenet_uio.base.executor import Executor
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import with_distinct_keys
-from wenet_uio.diagnose.check import Reading, check_corpus
-from wenet_uio.diagnose.check_shards import opened_for_check
+from wenet_uio.prepare.diagnose.check import Reading, check_corpus
+from wenet_uio.prepare.diagnose.check_shards import opened_for_check
 from wenet_uio.prepare.list_making import make_raw_list
 from wenet_uio.prepare.manifests import convert_manifest
 from wenet_uio.prepare.own_corpus import into_parts, read_transcripts

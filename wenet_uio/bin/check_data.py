@@ -27,12 +27,12 @@ from wenet_uio.config import Config, load_config
 from wenet_uio.dataset.corpus.unread_audio import looking_again
 from wenet_uio.dataset.ctc_path import CtcFrames
 from wenet_uio.dataset.reader import BatchReader
-from wenet_uio.diagnose.check import Reading, check_corpus
-from wenet_uio.diagnose.check_fix import Fixed, write_clean_list
-from wenet_uio.diagnose.check_report import as_text, write_html
-from wenet_uio.diagnose.check_shards import opened_for_check
 from wenet_uio.models.build import build_model
 from wenet_uio.models.lengths import ctc_frames
+from wenet_uio.prepare.diagnose.check import Reading, check_corpus
+from wenet_uio.prepare.diagnose.check_fix import Fixed, write_clean_list
+from wenet_uio.prepare.diagnose.check_report import as_text, write_html
+from wenet_uio.prepare.diagnose.check_shards import opened_for_check
 from wenet_uio.text.labels import Tokenizer
 from wenet_uio.text.symbols import read_symbols
 from wenet_uio.text.tokenizer import OWN_UNITS, build_splitter, build_tokenizer

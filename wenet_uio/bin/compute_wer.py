@@ -145,7 +145,7 @@ def write_page(options: argparse.Namespace, scores: Scores) -> None:
 
     audio = None
     if options.data_list:
-        from wenet_uio.diagnose.list_audio import audio_of
+        from wenet_uio.prepare.diagnose.list_audio import audio_of
 
         audio = audio_of(options.data_list, options.data_type)
 

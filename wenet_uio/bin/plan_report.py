@@ -24,9 +24,9 @@ from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.corpus.unread_audio import looking_again
 from wenet_uio.dataset.open import open_for
-from wenet_uio.diagnose.plan_page import PlanFiles
-from wenet_uio.diagnose.plan_plots import check_plot_path
-from wenet_uio.diagnose.plan_report import PlanReport, report_plan
+from wenet_uio.prepare.diagnose.plan_page import PlanFiles
+from wenet_uio.prepare.diagnose.plan_plots import check_plot_path
+from wenet_uio.prepare.diagnose.plan_report import PlanReport, report_plan
 
 
 def parser() -> argparse.ArgumentParser:

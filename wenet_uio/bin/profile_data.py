@@ -21,7 +21,7 @@ from wenet_uio.dataset.chain.compiled import compiled
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.options import LoaderOptions
-from wenet_uio.diagnose.profile import profile
+from wenet_uio.prepare.diagnose.profile import profile
 from wenet_uio.text.tokenizer import build_tokenizer
 
 

@@ -15,9 +15,9 @@ from wenet_uio.base import pages
 from wenet_uio.base.pages.charts import bar_chart, line_chart
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
-from wenet_uio.diagnose import plan_cells
-from wenet_uio.diagnose.plan_page import PlanFiles
-from wenet_uio.diagnose.plan_report import report_plan
+from wenet_uio.prepare.diagnose import plan_cells
+from wenet_uio.prepare.diagnose.plan_page import PlanFiles
+from wenet_uio.prepare.diagnose.plan_report import report_plan
 
 RANKS = 4
 BATCHES = BatchConf(batch_type="static", batch_size=7)

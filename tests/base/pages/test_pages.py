@@ -14,7 +14,7 @@ from wenet_uio.base.pages.charts import COLOURS
 
 FOLDER = Path(pages.__file__).parent
 FILES = sorted(path for kind in ("html", "css", "js") for path in FOLDER.glob(f"*.{kind}"))
-STATIC = FOLDER.parent / "addons" / "serve" / "static"
+STATIC = FOLDER.parents[1] / "addons" / "serve" / "static"
 PAIR = re.compile(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)")
 ATTACK = '"><script>alert(1)</script>'
 

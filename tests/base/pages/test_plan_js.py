@@ -19,8 +19,8 @@ from wenet_uio.base import pages
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.types import SampleRef
-from wenet_uio.diagnose import plan_cells
-from wenet_uio.diagnose.plan_cells import CellCollector
+from wenet_uio.prepare.diagnose import plan_cells
+from wenet_uio.prepare.diagnose.plan_cells import CellCollector
 
 SCRIPT = Path(pages.__file__).with_name("plan.js")
 WORLD_SIZES = (1, 2, 3, 4, 8, 61)

@@ -16,7 +16,7 @@ from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan
 from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import measure_of
-from wenet_uio.diagnose.plan_report import report_plan
+from wenet_uio.prepare.diagnose.plan_report import report_plan
 
 
 def by_source(mix, times):

@@ -20,7 +20,7 @@ from wenet_uio.dataset.plan import lanes
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import measure_of
-from wenet_uio.diagnose.plan_report import report_plan
+from wenet_uio.prepare.diagnose.plan_report import report_plan
 
 STATIC = BatchConf(batch_type="static", batch_size=7)
 DYNAMIC = BatchConf(batch_type="dynamic", max_frames_in_batch=6000)

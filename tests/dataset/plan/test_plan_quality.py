@@ -10,7 +10,7 @@ from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.mixture import Mixture, Source
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.plan.measure import measure_of
-from wenet_uio.diagnose.plan_report import report_plan
+from wenet_uio.prepare.diagnose.plan_report import report_plan
 
 FRAMES = {"batch_type": "dynamic", "max_frames_in_batch": 12000}
 LARGE = (1000,) * 300

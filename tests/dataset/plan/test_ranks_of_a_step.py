@@ -15,7 +15,7 @@ from wenet_uio.dataset.plan import groups
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import measure_of
-from wenet_uio.diagnose.plan_report import report_plan
+from wenet_uio.prepare.diagnose.plan_report import report_plan
 
 POLICIES = {
     "static": {"batch_type": "static", "batch_size": 16},

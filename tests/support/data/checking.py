@@ -7,8 +7,8 @@ from collections import defaultdict
 import soundfile
 
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.diagnose.check import Reading, check_corpus
-from wenet_uio.diagnose.check_shards import opened_for_check
+from wenet_uio.prepare.diagnose.check import Reading, check_corpus
+from wenet_uio.prepare.diagnose.check_shards import opened_for_check
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.labels import Tokenizer
 

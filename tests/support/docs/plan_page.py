@@ -16,8 +16,8 @@ from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.plan.measure import measure_of
-from wenet_uio.diagnose.plan_page import PlanFiles
-from wenet_uio.diagnose.plan_report import report_plan
+from wenet_uio.prepare.diagnose.plan_page import PlanFiles
+from wenet_uio.prepare.diagnose.plan_report import report_plan
 from wenet_uio.prepare.list_making import make_raw_list
 
 PAGE = Path(__file__).parents[3] / "docs" / "assets" / "plan.html"

@@ -18,8 +18,8 @@ from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import SampleRef
-from wenet_uio.diagnose.check import Reading, check_corpus
-from wenet_uio.diagnose.check_shards import opened_for_check
+from wenet_uio.prepare.diagnose.check import Reading, check_corpus
+from wenet_uio.prepare.diagnose.check_shards import opened_for_check
 from wenet_uio.prepare.kaldi_tables import read_utterances
 from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
 from wenet_uio.prepare.manifests import convert_manifest

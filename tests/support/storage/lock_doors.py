@@ -33,7 +33,7 @@ from wenet_uio.dataset.kinds.text.corpus import TextCorpus
 from wenet_uio.dataset.open import open_corpus
 from wenet_uio.dataset.storage.cache_space import reserve
 from wenet_uio.dataset.storage.copies import make_copy
-from wenet_uio.diagnose.check_shards import _Checked, _update_index
+from wenet_uio.prepare.diagnose.check_shards import _Checked, _update_index
 from wenet_uio.prepare.download import download
 from wenet_uio.prepare.nemo_tars import _only_run_in
 from wenet_uio.prepare.sharding import ShardOptions

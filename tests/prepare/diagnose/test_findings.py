@@ -1,4 +1,4 @@
-from wenet_uio.diagnose.findings import KEPT, Finding, Report
+from wenet_uio.prepare.diagnose.findings import KEPT, Finding, Report
 
 
 def test_all_findings_are_counted_all_losses_and_the_first_thousand_suspects_are_named():

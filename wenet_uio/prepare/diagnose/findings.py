@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from wenet_uio.dataset.ctc_path import NO_CTC_PATH
 from wenet_uio.dataset.ledger import NOT_INDEXED
-from wenet_uio.diagnose.histogram import LogHistogram
+from wenet_uio.prepare.diagnose.histogram import LogHistogram
 from wenet_uio.text.characters import DECOMPOSED, INVISIBLE, LOOK_ALIKE
 
 CHARACTERS = {

@@ -17,11 +17,11 @@ from wenet_uio.audio.read import read_audio
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.open import open_corpus, open_for
-from wenet_uio.diagnose.check import Reading, check_corpus
-from wenet_uio.diagnose.check_report import as_text
-from wenet_uio.diagnose.check_samples import Checker, Fences, Span
-from wenet_uio.diagnose.check_shards import opened_for_check
-from wenet_uio.diagnose.findings import CHARACTERS, LOSSES, SUSPECTS
+from wenet_uio.prepare.diagnose.check import Reading, check_corpus
+from wenet_uio.prepare.diagnose.check_report import as_text
+from wenet_uio.prepare.diagnose.check_samples import Checker, Fences, Span
+from wenet_uio.prepare.diagnose.check_shards import opened_for_check
+from wenet_uio.prepare.diagnose.findings import CHARACTERS, LOSSES, SUSPECTS
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.labels import Tokenizer
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from wenet_uio.diagnose.list_audio import audio_of
+from wenet_uio.prepare.diagnose.list_audio import audio_of
 
 
 @pytest.mark.parametrize("kind", ["raw", "shard"])

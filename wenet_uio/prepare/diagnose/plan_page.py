@@ -13,9 +13,14 @@ from wenet_uio.base.pages.charts import COLOURS, bar_chart, line_chart
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.plan.groups import PlannedBatch
 from wenet_uio.dataset.plan.measure import Measure
-from wenet_uio.diagnose.plan_cells import CellCollector
-from wenet_uio.diagnose.plan_plots import PlanCollector, PlanSeries, largest_sources, write_plot
-from wenet_uio.diagnose.plan_report import PlanReport
+from wenet_uio.prepare.diagnose.plan_cells import CellCollector
+from wenet_uio.prepare.diagnose.plan_plots import (
+    PlanCollector,
+    PlanSeries,
+    largest_sources,
+    write_plot,
+)
+from wenet_uio.prepare.diagnose.plan_report import PlanReport
 
 BARS = 60
 """Bars of a histogram."""

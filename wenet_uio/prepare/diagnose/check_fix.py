@@ -25,7 +25,7 @@ from wenet_uio.dataset.formats.keys import as_word
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
 from wenet_uio.dataset.formats.tar_members import Member, read_members
 from wenet_uio.dataset.storage import objects
-from wenet_uio.diagnose.check_texts import (
+from wenet_uio.prepare.diagnose.check_texts import (
     OddText,
     has_odd_texts,
     mended_line,
@@ -33,7 +33,7 @@ from wenet_uio.diagnose.check_texts import (
     odd_texts,
     write_texts_ledger,
 )
-from wenet_uio.diagnose.findings import LOSSES, Finding, Report
+from wenet_uio.prepare.diagnose.findings import LOSSES, Finding, Report
 
 Lost = dict[int, set[int]]
 """Rows to leave out, by shard; a shard without such rows has an empty set."""

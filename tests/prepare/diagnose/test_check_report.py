@@ -14,10 +14,10 @@ from tests.support.data.checking import TOKENIZER
 from tests.support.markup import check_markup
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.reader import BatchReader
-from wenet_uio.diagnose import check_report
-from wenet_uio.diagnose.check import Reading, check_corpus
-from wenet_uio.diagnose.check_report import write_html
-from wenet_uio.diagnose.check_shards import opened_for_check
+from wenet_uio.prepare.diagnose import check_report
+from wenet_uio.prepare.diagnose.check import Reading, check_corpus
+from wenet_uio.prepare.diagnose.check_report import write_html
+from wenet_uio.prepare.diagnose.check_shards import opened_for_check
 from wenet_uio.prepare.list_making import make_raw_list
 
 

@@ -17,10 +17,10 @@ from tests.support.data.parquet import write_parquet
 from tests.support.data.tars import everything, write_tar
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import RawLine
-from wenet_uio.diagnose.check import Reading, check_corpus
-from wenet_uio.diagnose.check_fix import write_clean_list
-from wenet_uio.diagnose.check_shards import opened_for_check
-from wenet_uio.diagnose.findings import CHARACTERS
+from wenet_uio.prepare.diagnose.check import Reading, check_corpus
+from wenet_uio.prepare.diagnose.check_fix import write_clean_list
+from wenet_uio.prepare.diagnose.check_shards import opened_for_check
+from wenet_uio.prepare.diagnose.findings import CHARACTERS
 from wenet_uio.prepare.list_making import make_raw_list
 from wenet_uio.prepare.sharding import ShardOptions
 
@@ -181,7 +181,7 @@ def test_a_text_of_invisible_characters_only_is_an_empty_text(lines, tmp_path):
 
 
 def test_more_odd_texts_than_the_report_names_are_all_mended(lines, tmp_path, monkeypatch):
-    monkeypatch.setattr("wenet_uio.diagnose.findings.KEPT", 2)
+    monkeypatch.setattr("wenet_uio.prepare.diagnose.findings.KEPT", 2)
     many = [RawLine(f"u{number}", lines[0].wav, "a\u200bb") for number in range(5)]
     make_raw_list(many, str(tmp_path / "raw.list"))
     with opened_for_check(str(tmp_path / "raw.list"), "raw") as (corpus, not_indexed):

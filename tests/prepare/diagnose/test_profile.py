@@ -1,7 +1,7 @@
 import pytest
 
 from tests.support.data.loading import loader
-from wenet_uio.diagnose.profile import Profile, profile
+from wenet_uio.prepare.diagnose.profile import Profile, profile
 
 
 @pytest.mark.parametrize("device", ["worker", "accelerator"])

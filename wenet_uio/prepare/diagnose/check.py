@@ -22,9 +22,9 @@ from wenet_uio.dataset.corpus.index import TEXT_ONLY
 from wenet_uio.dataset.ctc_path import CtcFrames
 from wenet_uio.dataset.open import as_planned
 from wenet_uio.dataset.plan.measure import Measure
-from wenet_uio.diagnose.check_samples import RATE_EXAMPLES, Checker, Fences, Part, Span
-from wenet_uio.diagnose.findings import Finding, Report
-from wenet_uio.diagnose.histogram import LogHistogram
+from wenet_uio.prepare.diagnose.check_samples import RATE_EXAMPLES, Checker, Fences, Part, Span
+from wenet_uio.prepare.diagnose.findings import Finding, Report
+from wenet_uio.prepare.diagnose.histogram import LogHistogram
 from wenet_uio.text.aggregate import AggregateSplitter
 from wenet_uio.text.labels import Tokenizer
 from wenet_uio.text.own_units import OwnUnits

@@ -11,7 +11,7 @@ from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.formats.data_list import TEXT, values_of
 from wenet_uio.dataset.formats.sample_layout import JSON_TEXT
 from wenet_uio.dataset.types import SampleRef
-from wenet_uio.diagnose.findings import CHARACTERS, Report
+from wenet_uio.prepare.diagnose.findings import CHARACTERS, Report
 from wenet_uio.text.characters import clean, oddities, without_mark
 
 

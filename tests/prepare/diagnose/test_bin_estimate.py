@@ -4,7 +4,7 @@ import pytest
 
 from wenet_uio.config import parse_config
 from wenet_uio.config.batch import BatchConf
-from wenet_uio.diagnose.bin_estimate import BinEstimate, estimate_bins
+from wenet_uio.prepare.diagnose.bin_estimate import BinEstimate, estimate_bins
 
 
 def config_of(folder, filters):

@@ -9,8 +9,8 @@ from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import measure_of
-from wenet_uio.diagnose.plan_plots import PlanCollector, check_plot_path, write_plot
-from wenet_uio.diagnose.plan_report import report_plan
+from wenet_uio.prepare.diagnose.plan_plots import PlanCollector, check_plot_path, write_plot
+from wenet_uio.prepare.diagnose.plan_report import report_plan
 
 
 def measure(**batch_conf):

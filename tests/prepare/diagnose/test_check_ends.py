@@ -11,8 +11,8 @@ import pytest
 from tests.support.data.tars import wav, write_tar
 from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.kinds.conversation.corpus import ConversationCorpus
-from wenet_uio.diagnose.check import Reading, check_corpus
-from wenet_uio.diagnose.check_shards import opened_for_check
+from wenet_uio.prepare.diagnose.check import Reading, check_corpus
+from wenet_uio.prepare.diagnose.check_shards import opened_for_check
 
 SEGMENTS = {"short": (0.5, 1.0), "near": (0.5, 1.05), "far": (0.5, 2.0)}
 """{text: start and end}; the audio has 1 s."""

@@ -16,10 +16,10 @@ from tests.support.data.tars import write_tar
 from wenet_uio.dataset.formats.data_list import parse_raw_line
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.ledger import NOT_INDEXED
-from wenet_uio.diagnose.check import Reading, check_corpus
-from wenet_uio.diagnose.check_fix import write_clean_list
-from wenet_uio.diagnose.check_shards import opened_for_check
-from wenet_uio.diagnose.findings import LOSSES, SUSPECTS
+from wenet_uio.prepare.diagnose.check import Reading, check_corpus
+from wenet_uio.prepare.diagnose.check_fix import write_clean_list
+from wenet_uio.prepare.diagnose.check_shards import opened_for_check
+from wenet_uio.prepare.diagnose.findings import LOSSES, SUSPECTS
 from wenet_uio.prepare.sharding import ShardOptions
 
 

@@ -7,7 +7,7 @@ from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.plan.measure import measure_of
-from wenet_uio.diagnose.plan_report import report_plan, skew_of_steps
+from wenet_uio.prepare.diagnose.plan_report import report_plan, skew_of_steps
 
 STATIC = measure_of(
     DatasetConf(batch_conf=BatchConf(batch_type="static", batch_size=2)), training=True

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.diagnose.test_check_fix import fix
+from tests.prepare.diagnose.test_check_fix import fix
 from tests.support.data.checking import check
 from tests.support.data.hostile_tars import header, long_name, member
 from tests.support.data.tars import everything, wav
@@ -20,7 +20,7 @@ from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
 from wenet_uio.dataset.corpus.shard_scan import pages_of
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.diagnose.findings import LOSSES
+from wenet_uio.prepare.diagnose.findings import LOSSES
 from wenet_uio.prepare.shard_writer import PackedSample, write_shard
 
 SAMPLES = 10

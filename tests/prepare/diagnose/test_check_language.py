@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from tests.support.data.tars import wav
-from wenet_uio.diagnose.check import Reading, check_corpus
-from wenet_uio.diagnose.check_shards import opened_for_check
+from wenet_uio.prepare.diagnose.check import Reading, check_corpus
+from wenet_uio.prepare.diagnose.check_shards import opened_for_check
 from wenet_uio.text.aggregate import AggregateTokenizer
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.labels import Tokenizer

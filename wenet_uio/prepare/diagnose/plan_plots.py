@@ -14,7 +14,7 @@ from wenet_uio.base.files import written_aside
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.plan.groups import PlannedBatch
 from wenet_uio.dataset.plan.measure import Measure
-from wenet_uio.diagnose.plan_report import skew_of_steps
+from wenet_uio.prepare.diagnose.plan_report import skew_of_steps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -29,8 +29,8 @@ from wenet_uio.dataset.open import MIXTURE_SUFFIXES, open_corpus
 from wenet_uio.dataset.sources.lists import lists_of_sources
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.kept_files import making, places_of
-from wenet_uio.diagnose.check_changes import changed_shards
-from wenet_uio.diagnose.findings import Finding
+from wenet_uio.prepare.diagnose.check_changes import changed_shards
+from wenet_uio.prepare.diagnose.findings import Finding
 
 MISSING = "in a shard that is missing"
 """Reason of the samples that the index of a missing shard has."""

@@ -10,7 +10,7 @@ from wenet_uio.dataset.corpus.indexing import index_of, index_shard
 from wenet_uio.dataset.formats.data_list import ShardFiles
 from wenet_uio.dataset.formats.sample_layout import Layout
 from wenet_uio.dataset.storage.kept_files import places_of
-from wenet_uio.diagnose.findings import Finding
+from wenet_uio.prepare.diagnose.findings import Finding
 
 
 def changed_shards(data_list: str, layout: Layout) -> list[Finding]:
