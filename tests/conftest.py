@@ -39,7 +39,7 @@ LONG_FILES = (
     "matrix/test_audio.py",
     "train/test_engine.py",
     "dataset/test_workers.py",
-    "benchmark/test_benchmarks.py",
+    "lab/benchmark/test_benchmarks.py",
     "train/test_few_shapes.py",
     "matrix/test_starts.py",
     "bin/test_launch.py",

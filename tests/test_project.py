@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-READMES = [ROOT / "README.md", ROOT / "README.zh.md", ROOT / "guarantees" / "README.md"]
+READMES = [ROOT / "README.md", ROOT / "README.zh.md", ROOT / "lab" / "guarantees" / "README.md"]
 READMES += [
     path
-    for part in ("wenet_uio", "tools", "benchmark", "tests")
+    for part in ("wenet_uio", "tools", "lab", "tests")
     for path in sorted((ROOT / part).glob("**/*.md"))
 ]
 READMES += sorted(ROOT.glob("examples/*/*/README.md"))
@@ -20,7 +20,7 @@ REQUIREMENTS = [ROOT / "requirements.txt"]
 REQUIREMENTS += (ROOT / "requirements").glob("*.txt")
 REQUIREMENTS += [
     path
-    for part in ("tests", "tools", "benchmark", "examples")
+    for part in ("tests", "tools", "lab", "examples")
     for path in (ROOT / part).glob("**/requirements.txt")
 ]
 
@@ -81,8 +81,8 @@ def test_the_readme_on_top_has_at_most_150_lines():
 def test_every_command_with_an_interpreter_line_can_be_executed():
     patterns = (
         "tools/*",
-        "benchmark/*",
-        "guarantees/*",
+        "lab/benchmark/*",
+        "lab/guarantees/*",
         "examples/*/*/run.sh",
         "examples/*/*/local/*",
         "wenet_uio/bin/*.py",

@@ -70,7 +70,7 @@ def command_files() -> list[Path]:
     """List the files of all commands: tools/, the commands of wenet_uio/bin that have no script there,
     and the recipes.
 
-    benchmark/ is no part of the manual: its README describes these programs, and they need
+    lab/benchmark/ is no part of the manual: its README describes these programs, and they need
     packages of other projects.
     """
     scripts = {path.stem.replace("-", "_") for path in ROOT.glob("tools/*.py")}

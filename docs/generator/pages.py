@@ -69,7 +69,7 @@ def _pages_below() -> dict[str, list[Any]]:
         ],
         f"{KEYS}/index.md": [page for page in _pages_in(KEYS) if page != f"{KEYS}/index.md"],
         "reference/recipes.md": _readmes_in("examples"),
-        "CONTRIBUTING.md": _readmes_in("wenet_uio", "benchmark", "guarantees"),
+        "CONTRIBUTING.md": _readmes_in("wenet_uio", "lab"),
         "notebooks/index.md": [page_of(path) for path in notebooks()],
     }
 

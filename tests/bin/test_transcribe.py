@@ -266,7 +266,7 @@ def test_wrong_options_are_named(audio, capsys, options, message):
 
 def test_the_benchmark_compares_a_long_recording_with_its_utterances(folder, monkeypatch, capsys):
     Path("avg.pt").symlink_to("model.pt")
-    monkeypatch.syspath_prepend(str(ROOT / "benchmark"))
+    monkeypatch.syspath_prepend(str(ROOT / "lab" / "benchmark"))
     tool = importlib.import_module("transcribe")
     joined = ["--data_list", "raw.list", "--minutes", "0.2", "--pauses", "0.5", "1"]
     options = ["--pause", "0.3", *ENERGY]

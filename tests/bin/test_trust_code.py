@@ -116,7 +116,7 @@ def test_a_loaded_recogniser_trusts_no_code_unless_it_is_told_to(folder):
 def test_only_code_for_the_users_own_configs_reads_a_config_without_the_question_of_trust():
     readers = {
         str(path.relative_to(ROOT))
-        for part in ("wenet_uio", "tools", "benchmark", "examples")
+        for part in ("wenet_uio", "tools", "lab", "examples")
         for path in (ROOT / part).rglob("*.py")
         if "load_config" in (text := path.read_text(encoding="utf-8"))
         for node in ast.walk(ast.parse(text))
@@ -137,7 +137,7 @@ def test_only_code_for_the_users_own_configs_reads_a_config_without_the_question
         # counts parameters; it never builds the chain that runs operators
         "wenet_uio/addons/publish/ablation.py",
         "wenet_uio/train/run_config.py",
-        "benchmark/serve_model.py",
+        "lab/benchmark/serve_model.py",
         "examples/espeak/s0/local/variety.py",  # of training
         "wenet_uio/bin/decoding_defaults.py",  # asks the question itself
         "wenet_uio/bin/make_lm.py",  # so does this

@@ -15,7 +15,7 @@ from tests.support.docs.command_lines import (
 
 PAGES = (
     *("README.md", "README.zh.md", "CONTRIBUTING.md", "docs/**/*.md", "examples/*/*/README.md"),
-    *("wenet_uio/**/README.md", "benchmark/*.md", "guarantees/*.md"),
+    *("wenet_uio/**/README.md", "lab/benchmark/*.md", "lab/guarantees/*.md"),
 )
 """Pages that say how something is done now; CHANGELOG.md is about the past."""
 

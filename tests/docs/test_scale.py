@@ -11,7 +11,7 @@ from wenet_uio.dataset.corpus.index import COLUMNS, TABLE_COLUMNS, Stored
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/concepts/scale.md").read_text()
-BENCHMARKS = (ROOT / "benchmark/README.md").read_text()
+BENCHMARKS = (ROOT / "lab/benchmark/README.md").read_text()
 
 SHARDS, UTTERANCES, GPUS, SPEED, SECONDS = 10**7, 6 * 10**9, 1024, 1000, 6
 

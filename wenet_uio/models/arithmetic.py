@@ -60,7 +60,7 @@ def has_bf16(device: torch.device) -> bool:
 def _cpu_gains() -> bool:
     """Tell whether this CPU multiplies matrices faster in bf16: one of AMD, or with AMX.
 
-    With AVX512-BF16 alone, processors of Intel are slower in bf16 (benchmark/train_step.md).
+    With AVX512-BF16 alone, processors of Intel are slower in bf16 (lab/benchmark/train_step.md).
     """
     has_amx = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)()
     return has_amx or "AuthenticAMD" in PROCESSORS.read_text(encoding="utf-8")
