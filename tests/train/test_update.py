@@ -10,8 +10,8 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from wenet_uio.addons.optim.scaled_adam import ScaledAdam
 from wenet_uio.train.outcome import Reading
-from wenet_uio.train.scaled_adam import ScaledAdam
 from wenet_uio.train.update import clip_and_apply
 
 VALUES = {

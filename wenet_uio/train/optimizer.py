@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, cast
 import torch
 import torch.distributed as dist
 
+from wenet_uio.addons.optim.muon import Muon, matrices_of
+from wenet_uio.addons.optim.scaled_adam import ScaledAdam
 from wenet_uio.base.nearest import nearest_name
 from wenet_uio.config import Config
-from wenet_uio.train.muon import Muon, matrices_of
-from wenet_uio.train.scaled_adam import ScaledAdam
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor

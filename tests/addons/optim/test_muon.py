@@ -8,9 +8,9 @@ from torch import nn
 
 from tests.support.train.tiny import UNITS, TinyModel, small_config, tiny_config
 from tests.train.test_waits import KINDS
+from wenet_uio.addons.optim.muon import Muon, matrices_of, orthogonal
 from wenet_uio.config import ConfigError
 from wenet_uio.models.build import build_model
-from wenet_uio.train.muon import Muon, matrices_of, orthogonal
 from wenet_uio.train.optimizer import build_optimizer, load_optimizer_state, optimizer_state
 
 MUON = {"optim": "muon", "optim_conf": {"lr": 0.02, "weight_decay": 0.1}}

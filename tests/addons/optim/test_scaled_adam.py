@@ -8,13 +8,13 @@ import torch
 from torch import nn
 
 from tests.support.train.tiny import TinyModel, tiny_config
+from wenet_uio.addons.optim.scaled_adam import ScaledAdam
 from wenet_uio.config import ConfigError
 from wenet_uio.train.optimizer import (
     build_optimizer,
     load_optimizer_state,
     optimizer_state,
 )
-from wenet_uio.train.scaled_adam import ScaledAdam
 from wenet_uio.train.schedules import build_schedule
 
 EDEN = {
