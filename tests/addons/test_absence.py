@@ -27,6 +27,17 @@ FOLDERS = sorted(
     if path.parent.name not in GROUPS and path.parent.parent.name in ("addons", *GROUPS)
 )
 
+TRAIN = "wenet_uio.bin.train --train_data train.list --cv_data cv.list --model_dir exp --config"
+FILES = {
+    "muon.yaml": "optim: muon\n",
+}
+"""Files that ask for an add-on."""
+ASKED = [
+    ("optim", f"{TRAIN} muon.yaml"),
+    ("optim", f"{TRAIN} train.yaml --override_config optim=scaled_adam"),
+]
+"""Folder that was taken away, and a command that asks for it."""
+
 
 @pytest.fixture(scope="module")
 def python() -> Iterator[Path]:
@@ -36,11 +47,11 @@ def python() -> Iterator[Path]:
     server.communicate(timeout=preloaded.PATIENCE)
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_without_an_add_on_the_rest_is_imported_and_a_model_is_trained_and_used(
-    folder: str, python: Path, tmp_path: Path
-) -> None:
-    copy = tmp_path / "path/wenet_uio"
+def run_without(
+    folder: str, python: Path, arguments: list[str], place: Path
+) -> subprocess.CompletedProcess[str]:
+    """Run a Python command in a folder, where the package has not the add-on."""
+    copy = place / "path/wenet_uio"
     shutil.copytree(
         ROOT / "wenet_uio",
         copy,
@@ -48,16 +59,24 @@ def test_without_an_add_on_the_rest_is_imported_and_a_model_is_trained_and_used(
         copy_function=os.link,
     )
     shutil.rmtree(copy / "addons" / folder)
-    write_corpus(tmp_path, max_epoch=1)
-    done = subprocess.run(
-        [python, ROOT / "tests/support/without_folder.py"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "path")},
+    return subprocess.run(
+        [python, *arguments],
+        cwd=place,
+        env={**os.environ, "PYTHONPATH": str(place / "path")},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=300,
     )
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_without_an_add_on_the_rest_is_imported_and_a_model_is_trained_and_used(
+    folder: str, python: Path, tmp_path: Path
+) -> None:
+    write_corpus(tmp_path, max_epoch=1)
+    script = [str(ROOT / "tests/support/without_folder.py")]
+    done = run_without(folder, python, script, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     missing = json.loads(done.stdout.splitlines()[-1])
     gone = "wenet_uio.addons." + folder.replace("/", ".")
@@ -65,6 +84,20 @@ def test_without_an_add_on_the_rest_is_imported_and_a_model_is_trained_and_used(
     assert all(f"'{gone}" in why for why in missing.values()), missing
     assert (tmp_path / "result/attention_rescoring/text").is_file()
     assert (tmp_path / "exp/final.zip").is_file()
+
+
+@pytest.mark.parametrize(("folder", "command"), ASKED)
+def test_whoever_asks_for_what_was_taken_away_gets_one_line_that_names_it(
+    folder: str, command: str, python: Path, tmp_path: Path
+) -> None:
+    write_corpus(tmp_path, max_epoch=1)
+    for name, content in FILES.items():
+        (tmp_path / name).write_text(content)
+    done = run_without(folder, python, ["-m", *command.split()], tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert f"'wenet_uio.addons.{folder}" in done.stderr
+    assert "this installation was made without it" in done.stderr
 
 
 def test_no_other_test_imports_an_add_on_before_it_runs() -> None:

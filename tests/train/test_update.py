@@ -10,7 +10,6 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from wenet_uio.addons.optim.scaled_adam import ScaledAdam
 from wenet_uio.train.outcome import Reading
 from wenet_uio.train.update import clip_and_apply
 
@@ -35,6 +34,8 @@ class Updates:
 
     def __init__(self, kind: str) -> None:
         self.weight = nn.Parameter(torch.tensor([1.0, 2.0]))
+        from wenet_uio.addons.optim.scaled_adam import ScaledAdam
+
         scaled = kind.startswith("scaled")
         adam: Any = (
             ScaledAdam([self.weight], lr=0.1, **VALUES)

@@ -9,8 +9,9 @@ from wenet_uio.config.encoder_kind import ENCODERS, encoder_kind
 from wenet_uio.config.family import FAMILIES, families, family_of
 from wenet_uio.config.model import DECODER_CONFS
 from wenet_uio.config.named_code import NamedSections
+from wenet_uio.config.optimizer import OPTIMIZERS, optimizer_kind
 from wenet_uio.config.text import AGGREGATE, TOKENIZERS
-from wenet_uio.config.train import OPTIM_CONFS, SCHEDULER_CONFS
+from wenet_uio.config.train import SCHEDULER_CONFS
 
 
 class PartSections(Mapping[str, type[Section]]):
@@ -45,7 +46,9 @@ CHOICES: dict[str, Mapping[str, type[Section]]] = {
     "predictor": PartSections("predictor", {}),
     "joint": PartSections("joint", {}),
     "model": NamedSections(FAMILIES, lambda name: family_of(name).section),
-    "optim": OPTIM_CONFS,
+    "optim": NamedSections(
+        OPTIMIZERS, lambda name: optimizer_kind(name).section, accepts_code=False
+    ),
     "scheduler": SCHEDULER_CONFS,
 }
 """{key: {name: section class}}: the name under `key` selects the class of the section

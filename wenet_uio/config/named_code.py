@@ -48,19 +48,28 @@ def is_third_party(name: object) -> bool:
     return isinstance(name, str) and ":" in name
 
 
-def named_record(key: str, name: str, table: Mapping[str, str], kind: type[Record]) -> Record:
+def named_record(
+    key: str,
+    name: str,
+    table: Mapping[str, str],
+    kind: type[Record],
+    *,
+    accepts_code: bool = True,
+) -> Record:
     """Return the record that `key: name` in a yaml means.
 
     Args:
-        name: a name in `table`, or `module:name` of another package.
+        name: a name in `table`, or `module:name` of another package if `accepts_code`.
         table: {name in the yaml: `module:name`}.
         kind: class of the record.
+        accepts_code: the yaml may name the code of another package.
 
     Raises:
         ConfigError: a third party's code cannot be imported, or is no `kind`.
         ValueError: the name is unknown.
     """
-    use = name if is_third_party(name) else table[known_name(name, table)]
+    names_code = accepts_code and is_third_party(name)
+    use = name if names_code else table[known_name(name, table)]
     record = named_object(use, f"{key}: {use}")
     if not isinstance(record, kind):
         article = "an" if kind.__name__[0] in "AEIOU" else "a"
@@ -84,16 +93,22 @@ def installed_records(table: Mapping[str, str]) -> Iterator[Any]:
 class NamedSections(Mapping[str, type[Section]]):
     """{name in the yaml: section of its record}, loaded when it is looked up.
 
-    `module:name` of another package can be looked up too.
+    `module:name` of another package can be looked up too, if `accepts_code`.
     """
 
     def __init__(
-        self, table: Mapping[str, str], section_of: Callable[[str], type[Section]]
+        self,
+        table: Mapping[str, str],
+        section_of: Callable[[str], type[Section]],
+        *,
+        accepts_code: bool = True,
     ) -> None:
         self._table, self._section_of = table, section_of
+        self._accepts_code = accepts_code
 
     def __getitem__(self, name: str) -> type[Section]:
-        if name not in self._table and not is_third_party(name):
+        names_code = self._accepts_code and is_third_party(name)
+        if name not in self._table and not names_code:
             raise KeyError(name)
         return self._section_of(name)
 

@@ -7,112 +7,23 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from wenet_uio.config.base import Section
+from wenet_uio.config.base import NotNegative, Positive, Section
 from wenet_uio.config.names import known_name
+from wenet_uio.config.optimizer import (
+    OPTIMIZERS,
+    AdamConf,
+    Decay,
+    OptimizerConf,
+    Rate,
+    optimizer_kind,
+)
 from wenet_uio.config.regularisation import RegularisationKeys
 from wenet_uio.config.schedules import Schedule, TriStageConf, WarmupCosineConf
 
-Positive = Annotated[int, Field(gt=0)]
-NotNegative = Annotated[int, Field(ge=0)]
-Rate = Annotated[float, Field(gt=0)]
 Hours = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegativeRate = Annotated[float, Field(ge=0)]
-Decay = Annotated[float, Field(ge=0.0, lt=1.0)]
 ENDLESS = 1_000_000_000
 """`max_epoch` of a run that ends by its steps."""
 Projection = Literal["linear_q", "linear_k", "linear_v", "linear_out"]
-
-
-class OptimizerConf(Section):
-    """Keys of every optimizer."""
-
-    lr: Rate | tuple[Rate, ...] = 0.001
-    """Learning rate that the schedule multiplies. A list has one rate for each of `modules`, then
-    the rate of all other weights."""
-    modules: tuple[str, ...] = ()
-    """Modules of the model with their own learning rate, such as `encoder.embed`."""
-    betas: tuple[Decay, Decay] = (0.9, 0.999)
-    eps: Rate = 1e-8
-
-    @model_validator(mode="after")
-    def _one_rate_each(self) -> OptimizerConf:
-        if len(self.rates) != len(self.modules) + 1:
-            raise ValueError(
-                f"{len(self.rates)} learning rates for {len(self.modules)} modules: give one rate "
-                "for each module, then one for all other weights"
-            )
-        return self
-
-    @property
-    def rates(self) -> tuple[float, ...]:
-        """Learning rates of `modules`, then the rate of all other weights."""
-        return self.lr if isinstance(self.lr, tuple) else (self.lr,)
-
-
-class AdamConf(OptimizerConf):
-    """Adam (Kingma and Ba 2014, https://arxiv.org/abs/1412.6980)."""
-
-    weight_decay: float = Field(default=0.0, ge=0)
-    """L2 penalty: its gradient is added to the gradient of the loss."""
-
-
-class AdamWConf(AdamConf):
-    """AdamW (Loshchilov and Hutter 2017, https://arxiv.org/abs/1711.05101)."""
-
-    weight_decay: NotNegativeRate | tuple[NotNegativeRate, ...] = 0.01  # pyright: ignore[reportIncompatibleVariableOverride]
-    """Each step subtracts learning rate * weight_decay * weight from every weight. A list has one
-    decay for each of `modules`, then the decay of all other weights."""
-
-    @model_validator(mode="after")
-    def _one_decay_each(self) -> AdamWConf:
-        """Raise ValueError if a list of weight decays has not one for each module and one more."""
-        decays = self.weight_decay
-        if isinstance(decays, tuple) and len(decays) != len(self.modules) + 1:
-            raise ValueError(
-                f"{len(decays)} weight decays for {len(self.modules)} modules: give one decay for "
-                "each module, then one for all other weights"
-            )
-
-        return self
-
-
-class ScaledAdamConf(OptimizerConf):
-    """ScaledAdam (Yao et al. 2023, https://arxiv.org/abs/2310.11230): steps relative to the scale
-    of each weight.
-
-    It does not need `grad_clip`, which applies as well: give a large number.
-    """
-
-    lr: Rate | tuple[Rate, ...] = 0.045
-    betas: tuple[Decay, Decay] = (0.9, 0.98)
-    clipping_scale: Rate | None = 2.0
-    """Gradients above this multiple of the median norm of the last steps are scaled down to it;
-    null: never. The norm counts each gradient times the RMS (root mean square) of its weight."""
-    clipping_update_period: Positive = 100
-    """Steps between two estimates of the median."""
-    scalar_lr_scale: Rate = 0.1
-    """Factor of the learning rate for the scales of the weights, and for weights of one element."""
-    scalar_max: Rate = 10.0
-    """Largest absolute value of weights of one element."""
-    param_min_rms: Rate = 1e-5
-    """Smallest scale that a step is relative to."""
-    param_max_rms: Rate = 3.0
-    """Largest RMS of a weight."""
-    size_update_period: Positive = 4
-    """Steps between two changes of the scales."""
-
-
-class MuonConf(OptimizerConf):
-    """Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon) for the matrices of
-    hidden layers, AdamW for the other weights. Both take steps of the size of AdamW's.
-    """
-
-    weight_decay: NotNegativeRate = 0.01
-    """Each step subtracts learning rate * weight_decay * weight from every weight."""
-    momentum: Decay = 0.95
-    """Share of the earlier gradients in the average that a step of a matrix follows."""
-    ns_steps: Positive = 5
-    """Newton-Schulz steps towards an orthogonal matrix."""
 
 
 class EdenConf(Schedule):
@@ -205,12 +116,6 @@ class LoraConf(Section):
     lora_dropout: Decay = 0.0
 
 
-OPTIM_CONFS: dict[str, type[OptimizerConf]] = {
-    "adam": AdamConf,
-    "adamw": AdamWConf,
-    "scaled_adam": ScaledAdamConf,
-    "muon": MuonConf,
-}
 SCHEDULER_CONFS: dict[str, type[Schedule]] = {
     "warmuplr": WarmupLrConf,
     "NoamHoldAnnealing": NoamHoldAnnealingConf,
@@ -310,7 +215,8 @@ class TrainKeys(RegularisationKeys):
 
     @model_validator(mode="after")
     def _engine_fits(self) -> TrainKeys:
-        if self.optim in {"scaled_adam", "muon"} and self.train_engine != "torch_ddp":
+        shares_weights = self.train_engine != "torch_ddp"
+        if shares_weights and optimizer_kind(self.optim).needs_whole_weights:
             raise ValueError(
                 f"optim {self.optim} needs the whole of each weight, and the ranks of train_engine "
                 f"{self.train_engine} share them: use torch_ddp"
@@ -321,7 +227,7 @@ class TrainKeys(RegularisationKeys):
     @classmethod
     def _is_built(cls, name: str, info: Any) -> str:
         known: dict[str, Collection[str]] = {
-            "optim": OPTIM_CONFS,
+            "optim": OPTIMIZERS,
             "scheduler": SCHEDULER_CONFS,
             "train_engine": ENGINES,
         }

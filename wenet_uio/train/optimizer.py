@@ -4,18 +4,38 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 import torch.distributed as dist
 
-from wenet_uio.addons.optim.muon import Muon, matrices_of
-from wenet_uio.addons.optim.scaled_adam import ScaledAdam
 from wenet_uio.base.nearest import nearest_name
 from wenet_uio.config import Config
+from wenet_uio.config.optimizer import optimizer_kind
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
+
+
+Groups = Sequence[dict[str, Any]]
+"""Groups of weights as torch's optimizers take them, each with its `lr`."""
+
+
+class StateShapes(NamedTuple):
+    """What the state of a weight has: {key: shape}."""
+
+    required: Mapping[str, torch.Size]
+    optional: Mapping[str, torch.Size]
+    """Keys that the optimizer adds in a later step."""
+
+
+@runtime_checkable
+class StatesItsShapes(Protocol):
+    """An optimizer whose state is not that of Adam."""
+
+    def state_shapes(self, weight: torch.Tensor) -> StateShapes:
+        """Return the shapes of the state of a weight."""
+        ...
 
 
 def build_optimizer(model: torch.nn.Module, config: Config) -> torch.optim.Optimizer:
@@ -39,16 +59,17 @@ def build_optimizer(model: torch.nn.Module, config: Config) -> torch.optim.Optim
             group["weight_decay"] = decay
 
     groups = [group for group in groups if group["params"]]
-    if config.optim == "scaled_adam":
-        return ScaledAdam(groups, lr=conf.rates[-1], **values)
+    return optimizer_kind(config.optim).build(model, config, groups, **values)
 
-    if config.optim == "muon":
-        matrices = matrices_of(model, config.vocabulary_size)
-        dtype = torch.bfloat16 if config.dtype == "bf16" else torch.float32
-        return Muon(groups, matrices, dtype, lr=conf.rates[-1], **values)
 
-    optimizers = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
-    return optimizers[config.optim](groups, fused=True, **values)
+def build_adam(_: torch.nn.Module, __: Config, groups: Groups, **values: Any) -> torch.optim.Adam:
+    """Build Adam, see OptimizerKind."""
+    return torch.optim.Adam(groups, fused=True, **values)
+
+
+def build_adamw(_: torch.nn.Module, __: Config, groups: Groups, **values: Any) -> torch.optim.AdamW:
+    """Build AdamW, see OptimizerKind."""
+    return torch.optim.AdamW(groups, fused=True, **values)
 
 
 def parts_of(model: torch.nn.Module, modules: Sequence[str]) -> list[str]:
@@ -157,15 +178,15 @@ def _check_state(
     state: Mapping[str, torch.Tensor],
 ) -> None:
     """Raise a ValueError unless the state of a weight has what the optimizer keeps of it."""
-    if isinstance(optimizer, ScaledAdam | Muon):
+    if isinstance(optimizer, StatesItsShapes):
         shapes = optimizer.state_shapes(weight)
     else:
-        shapes = {"step": torch.Size(), "exp_avg": weight.shape, "exp_avg_sq": weight.shape}
+        of_adam = {"step": torch.Size(), "exp_avg": weight.shape, "exp_avg_sq": weight.shape}
+        shapes = StateShapes(of_adam, {})
 
     problem = ""
-    for key, shape in shapes.items():
-        # ScaledAdam begins with what is missing, but for the number of steps.
-        if key not in state and not (isinstance(optimizer, ScaledAdam) and key != "step"):
+    for key, shape in {**shapes.required, **shapes.optional}.items():
+        if key not in state and key in shapes.required:
             problem = f"has no {key} of {name}"
         elif key in state and state[key].shape != shape:
             problem = f"has {key} {tuple(state[key].shape)} of {name}, not {tuple(shape)}"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+from wenet_uio.config.optimizer import OptimizerConf
 from wenet_uio.config.schedules import TriStageConf, WarmupCosineConf
 from wenet_uio.config.train import (
     EdenConf,
     NoamHoldAnnealingConf,
-    OptimizerConf,
     TrainKeys,
     WarmupLrConf,
 )

@@ -14,11 +14,21 @@ import torch
 from torch import nn
 from torch.optim.adamw import adamw
 
+from wenet_uio.config import Config
+from wenet_uio.train.optimizer import Groups, StateShapes
+
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Jordan's: of x, x³ and x⁵ in a Newton-Schulz step. Five steps take singular values from 0.001 to 1
 to about 0.7 to 1.2."""
 STEP_RMS = 0.2
 """Root mean square of a step at a learning rate of 1: about that of AdamW's steps (Liu et al.)."""
+
+
+def build(model: nn.Module, config: Config, groups: Groups, **values: Any) -> Muon:
+    """Build the optimizer, see OptimizerKind."""
+    matrices = matrices_of(model, config.vocabulary_size)
+    dtype = torch.bfloat16 if config.dtype == "bf16" else torch.float32
+    return Muon(groups, matrices, dtype, lr=config.optim_conf.rates[-1], **values)
 
 
 def matrices_of(model: nn.Module, units: int | None) -> list[torch.Tensor]:
@@ -66,11 +76,12 @@ class Muon(torch.optim.Optimizer):
         self._matrices = {id(matrix) for matrix in matrices}
         self._dtype = dtype
 
-    def state_shapes(self, weight: torch.Tensor) -> dict[str, torch.Size]:
-        """Return {key: shape} of the state of a weight after its first step."""
+    def state_shapes(self, weight: torch.Tensor) -> StateShapes:
+        """Return the shapes of the state of a weight after its first step."""
         if id(weight) in self._matrices:
-            return {"momentum_buffer": weight.shape}
-        return {"step": torch.Size(), "exp_avg": weight.shape, "exp_avg_sq": weight.shape}
+            return StateShapes({"momentum_buffer": weight.shape}, {})
+        of_adam = {"step": torch.Size(), "exp_avg": weight.shape, "exp_avg_sq": weight.shape}
+        return StateShapes(of_adam, {})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -12,6 +12,9 @@ from typing import Any
 
 import torch
 
+from wenet_uio.config import Config
+from wenet_uio.train.optimizer import Groups, StateShapes
+
 FIRST_ESTIMATES = (10, 20, 40)
 """Steps after which the clipping threshold is estimated before the first `clipping_update_period`
 is complete."""
@@ -46,6 +49,11 @@ class _Stack:
         return self.weights[0].numel() == 1
 
 
+def build(_: torch.nn.Module, config: Config, groups: Groups, **values: Any) -> ScaledAdam:
+    """Build the optimizer, see OptimizerKind."""
+    return ScaledAdam(groups, lr=config.optim_conf.rates[-1], **values)
+
+
 class ScaledAdam(torch.optim.Optimizer):
     """Adam with steps relative to the root mean square (RMS) of each weight tensor.
 
@@ -62,21 +70,24 @@ class ScaledAdam(torch.optim.Optimizer):
         super().__init__(params, values)
         self._stacks: list[_Stack] = []
 
-    def state_shapes(self, weight: torch.Tensor) -> dict[str, torch.Size]:
-        """Return {key: shape} of what the state of a weight can have."""
+    def state_shapes(self, weight: torch.Tensor) -> StateShapes:
+        """Return the shapes of the state of a weight. What is missing, but for the number of steps,
+        begins anew.
+        """
         group = next(
             group
             for group in self.param_groups
             if any(member is weight for member in group["params"])
         )
         of_tensor = ("delta", "exp_avg_sq")
-        of_number = ("step", "param_rms", "scale_exp_avg_sq", "model_norm_threshold")
-        return {
+        of_number = ("param_rms", "scale_exp_avg_sq", "model_norm_threshold")
+        optional = {
             **dict.fromkeys(of_tensor, weight.shape),
             **dict.fromkeys(of_number, torch.Size()),
             "scale_grads": torch.Size([group["size_update_period"]]),
             "model_norms": torch.Size([group["clipping_update_period"]]),
         }
+        return StateShapes({"step": torch.Size()}, optional)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
