@@ -39,7 +39,7 @@ import torch
 from torch import nn
 
 from wenet_uio.models.encoder_traits import traits_of
-from wenet_uio.models.input_layers import input_layer
+from wenet_uio.models.subsampling import input_layer
 from wenet_uio.models.layered_encoder import LayeredEncoder
 
 Path("ran").touch()

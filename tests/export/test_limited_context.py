@@ -15,7 +15,7 @@ from wenet_uio.export.onnx_files import to_onnx
 from wenet_uio.export.onnx_graphs import OFFLINE, sherpa_graph, wenet_graphs
 from wenet_uio.export.torchscript import from_torchscript, to_torchscript
 from wenet_uio.models import ASRModel
-from wenet_uio.models.limited_context import LEAST_BLOCK
+from wenet_uio.models.attention import LEAST_BLOCK
 
 CONF: dict[str, Any] = {
     **{

@@ -17,7 +17,7 @@ from wenet_uio.config import load_config, parse_config
 from wenet_uio.config.encoder_kind import ENCODERS
 from wenet_uio.families.transducer.model import Transducer
 from wenet_uio.models import ASRModel, build_model
-from wenet_uio.models.input_layers import INPUT_LAYERS
+from wenet_uio.models.subsampling import INPUT_LAYERS
 from wenet_uio.models.weights import load_weights
 from wenet_uio.search import DecodeOptions, decode
 from wenet_uio.search.modes import MODES, possible_modes

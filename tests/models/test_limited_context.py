@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from wenet_uio.models import ASRModel, limited_context
+from wenet_uio.models import ASRModel, attention
+from wenet_uio.models.attention import attended_nearby, in_blocks
 from wenet_uio.models.dropout import attended
-from wenet_uio.models.limited_context import attended_nearby, in_blocks
 from wenet_uio.models.masks import additive
 
 ROTARY = {
@@ -33,7 +33,7 @@ CONTEXTS = [(3, 2), (0, 0), (0, 4), (7, 0), (-1, 2), (3, -1)]
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a few queries, so that short audio has several."""
-    monkeypatch.setattr(limited_context, "LEAST_BLOCK", 4)
+    monkeypatch.setattr(attention, "LEAST_BLOCK", 4)
 
 
 def band(queries: int, keys: int, context: tuple[int, int]) -> torch.Tensor:
@@ -123,7 +123,7 @@ def test_the_memory_of_attention_does_not_grow_with_the_length(
         sizes.append((query.size(2), key.size(2)))
         return attended(query, key, *others)
 
-    monkeypatch.setattr(limited_context, "attended", noted)
+    monkeypatch.setattr(attention, "attended", noted)
     for frames in (200, 2000):
         model.encode(torch.randn(1, frames, 40), torch.tensor([frames]))
     assert max(sizes) == (24, 16 + 24 + 8)

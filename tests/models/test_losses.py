@@ -7,8 +7,7 @@ import torch
 from torch.nn.functional import kl_div
 
 from wenet_uio.models.ctc import CTC, penalised
-from wenet_uio.models.label_smoothing import LabelSmoothingLoss
-from wenet_uio.models.loss_weights import LossWeights
+from wenet_uio.models.losses import LabelSmoothingLoss, LossWeights
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from wenet_uio.export.onnx_graphs import Chunks, check_onnx_chunks
+from wenet_uio.models.attention import turned
 from wenet_uio.models.embedding import ROTARY_TABLE_LENGTH, RotaryPositionalEncoding
-from wenet_uio.models.rotary import turned
 
 ROPE = {"pos_enc_layer_type": "rope_pos", "selfattention_layer_type": "rope_abs_selfattn"}
 KINDS = {

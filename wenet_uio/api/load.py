@@ -24,7 +24,7 @@ from wenet_uio.export.onnx_graphs import CTC_FOR_SHERPA
 from wenet_uio.export.torchscript import from_torchscript
 from wenet_uio.models import build_model
 from wenet_uio.models.asr_model import ASRModel, with_attention
-from wenet_uio.models.decoding_chunks import check_decoding_chunk
+from wenet_uio.models.encoder_traits import check_decoding_chunk
 from wenet_uio.search.recogniser import CHECKPOINTS, Recogniser, load_model_config, load_recogniser
 from wenet_uio.text.tokenizer import build_tokenizer
 

@@ -24,7 +24,7 @@ FAMILIES: dict[str, str] = {
 }
 """{name in the yaml: `module:name` of its Family}. Nothing else in the core names a family."""
 
-_VOCABULARY = Loaded("wenet_uio.models.vocabulary:vocabulary_of")
+_VOCABULARY = Loaded("wenet_uio.models.speech_model:vocabulary_of")
 _ENCODE = Loaded("wenet_uio.search.encoding:encode_in_chunks")
 _PROMPTS = Loaded("wenet_uio.search.prompts:sos_prompts")
 MODEL_KEYS = ("ctc_weight", "ignore_id", "lsm_weight", "length_normalized_loss")
@@ -44,7 +44,7 @@ class Family:
     """`build(config, encoder, vocabulary)` returns the untrained model, a
     wenet_uio.models.speech_model.SpeechModel."""
     vocabulary: Loaded = _VOCABULARY
-    """`vocabulary(config)` returns the wenet_uio.models.vocabulary.Vocabulary of the model."""
+    """`vocabulary(config)` returns the wenet_uio.models.speech_model.Vocabulary of the model."""
 
     special_tokens: Loaded | None = None
     """`special_tokens(symbols)` returns the wenet_uio.text.published_tokens.SpecialTokens of a

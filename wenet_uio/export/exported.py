@@ -14,10 +14,9 @@ from torch.nn.functional import pad
 from wenet_uio.export.folder import EXPORT_ID
 from wenet_uio.export.onnx_files import open_session
 from wenet_uio.models.asr_model import ASRModel
-from wenet_uio.models.caches import Caches
+from wenet_uio.models.caches import Caches, join_chunks
 from wenet_uio.models.ctc import penalised
 from wenet_uio.models.encoder import Encoder
-from wenet_uio.models.joined_chunks import join_chunks
 from wenet_uio.models.subsampling import Subsampling
 
 _NOTHING = torch.zeros(0, 0, 0, 0)

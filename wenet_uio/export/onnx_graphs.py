@@ -20,7 +20,7 @@ from wenet_uio.export.onnx_modules import (
     traceable,
 )
 from wenet_uio.models.asr_model import ASRModel
-from wenet_uio.models.joined_chunks import join_chunks
+from wenet_uio.models.caches import join_chunks
 from wenet_uio.models.layered_encoder import LayeredEncoder
 
 

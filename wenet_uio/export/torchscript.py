@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from wenet_uio.models.asr_model import ASRModel
+from wenet_uio.models.ctc import NO_CHUNKS
 from wenet_uio.models.encoder import Encoder
-from wenet_uio.models.inter_ctc import NO_CHUNKS
 
 
 class RuntimeModel(nn.Module):

@@ -9,11 +9,10 @@ from torch.nn.functional import pad
 from wenet_uio.config.model import HybridConf
 from wenet_uio.models.decoder import BiTransformerDecoder, TransformerDecoder, reversed_hypotheses
 from wenet_uio.models.encoder import Encoder
-from wenet_uio.models.loss_weights import LossWeights
+from wenet_uio.models.losses import LossWeights
 from wenet_uio.models.masks import length_mask, selected_frames
-from wenet_uio.models.speech_model import SpeechModel
+from wenet_uio.models.speech_model import SpeechModel, Vocabulary
 from wenet_uio.models.trainable_model import Losses, TrainableModel
-from wenet_uio.models.vocabulary import Vocabulary
 
 
 class ASRModel(TrainableModel):

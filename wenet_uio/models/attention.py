@@ -1,4 +1,5 @@
-"""Multi-head attention through scaled_dot_product_attention.
+"""Multi-head attention through scaled_dot_product_attention: with absolute, relative and rotary
+positions, and of each frame to its neighbours (`att_context_size`).
 
 H is the number of heads of queries, G that of keys and values (G = H unless heads share keys), d
 the width of a head.
@@ -10,9 +11,9 @@ import torch
 from torch import nn
 from torch.nn.functional import pad
 
-from wenet_uio.config.encoder import AttentionConf, LimitedContextConf
+from wenet_uio.config.encoder import AttentionConf, EncoderConf, LimitedContextConf
 from wenet_uio.models.dropout import attended, with_term
-from wenet_uio.models.limited_context import attended_nearby, in_blocks
+from wenet_uio.models.masks import additive
 
 
 class MultiHeadedAttention(nn.Module):
@@ -269,3 +270,157 @@ class FireredAttention(ShiftedRelPositionMultiHeadedAttention):
     def project_query(self, x: torch.Tensor) -> torch.Tensor:
         """See ShiftedRelPositionMultiHeadedAttention.project_query."""
         return self.linear_q(self.layer_norm_q(x))
+
+
+MOST_LEFT, MOST_RIGHT = 64, 8
+"""Distances in frames beyond which all keys have the same embedding."""
+
+
+class ShawMultiHeadedAttention(MultiHeadedAttention):
+    """Self-attention; the score of query q_i and key k_j is q_i (k_j + r_(j - i))."""
+
+    def __init__(self, dim: int, dropout_rate: float, conf: AttentionConf) -> None:
+        super().__init__(dim, dropout_rate, conf)
+        # TorchScript reads no constants of a module
+        self.most_left, self.most_right = (
+            MOST_LEFT,
+            MOST_RIGHT,
+        )
+        self.rel_k_embed = nn.Embedding(MOST_LEFT + MOST_RIGHT + 1, self.head_dim)
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        bias: torch.Tensor | None,
+        pos_emb: torch.Tensor,
+        past: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """See MultiHeadedAttention.forward."""
+        key, value, present = self.remember(x, past)
+        place = torch.arange(key.size(2), device=x.device)
+        distance = place.unsqueeze(0) - place[key.size(2) - x.size(1) :].unsqueeze(1)
+        # (T, K, d)
+        embedded = self.rel_k_embed(
+            distance.clamp(-self.most_left, self.most_right) + self.most_left
+        )
+        query = self.split_heads(self.linear_q(x))
+        scores = torch.einsum("bhtd,tkd->bhtk", query, embedded) * self.head_dim**-0.5
+        if bias is not None:
+            scores = scores + bias
+
+        return self.attend(query, self.spread(key), self.spread(value), scores), present
+
+
+def turned(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+    """Turn the first half of each head against its second half: x (B, H, T, d), angles (1, T, d /
+    2, 2).
+    """
+    first, second = x.chunk(2, dim=3)
+    cosine, sine = angles[..., 0].unsqueeze(1), angles[..., 1].unsqueeze(1)
+    return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=3)
+
+
+class RotaryMultiHeadedAttention(MultiHeadedAttention):
+    """Self-attention whose scores depend on the distance of query and key through the angles of
+    both.
+    """
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        bias: torch.Tensor | None,
+        pos_emb: torch.Tensor,
+        past: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Apply self-attention to frames x (B, T, D) -> (B, T, D), and keys and values for the next
+        chunk.
+
+        `bias` and `past` are those of MultiHeadedAttention.forward. `pos_emb` (1, K, d / 2, 2) has
+        the angles of all K keys. The keys of the past are turned already.
+        """
+        # The T frames of x are the last of the K keys.
+        angles = pos_emb[:, pos_emb.size(1) - x.size(1) :]
+        key, value = self.project_memory(x)
+        key, value, present = self.append(turned(key, angles), value, past)
+        query = turned(self.split_heads(self.linear_q(x)), angles)
+
+        return self.attend(query, self.spread(key), self.spread(value), bias), present
+
+
+LEAST_BLOCK = 64
+"""Least number of queries that are computed together."""
+
+
+def in_blocks(context: tuple[int, int]) -> tuple[int, int, int]:
+    """Return the limits left and right, and the size of a block: a larger one computes more scores
+    that nobody sees.
+    """
+    before, after = context
+    return before, after, max(LEAST_BLOCK, before + after)
+
+
+@torch.jit.script_if_tracing
+def attended_nearby(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    bias: torch.Tensor | None,
+    context: tuple[int, int, int],
+    rate: float,
+    scale: float | None = None,
+) -> torch.Tensor:
+    """Attend with queries (B, H, Q, d) to the keys and values (B, H, K, d) around each -> (B, H, Q,
+    d).
+
+    Blocks of neighbouring queries are computed one after another, each with the keys that its
+    queries see. So with two limits the scores take memory for one block, whatever the length.
+
+    Args:
+        bias: added to the scores, broadcasts to (B, H, 1, K); None: nothing.
+        context: number of keys that a query sees before its own, and after it; negative: all. The
+            last query and the last key belong together. The third number is that of the queries of
+            a block.
+        rate: share of the weights of attention that is dropped.
+        scale: as in `attended`.
+    """
+    left, right, block = context
+    queries, keys = query.size(2), key.size(2)
+    before = keys - queries
+    places = torch.arange(keys, device=query.device)
+    blocks: list[torch.Tensor] = []
+
+    for start in range(0, queries, block):
+        end = min(start + block, queries)
+        first = 0 if left < 0 else max(before + start - left, 0)
+        last = keys if right < 0 else min(before + end + right, keys)
+        distance = places[first:last] - places[before + start : before + end].unsqueeze(1)
+        seen = torch.ones_like(distance, dtype=torch.bool)
+        if left >= 0:
+            seen = seen & (distance >= -left)
+        if right >= 0:
+            seen = seen & (distance <= right)
+
+        scores = additive(seen.unsqueeze(0), query.dtype)
+        if bias is not None:
+            scores = scores + bias[:, :, :, first:last]
+
+        near = key[:, :, first:last], value[:, :, first:last]
+        blocks.append(attended(query[:, :, start:end], near[0], near[1], scores, rate, scale))
+
+    # The ONNX exporter does not know how many dimensions a concatenated list has.
+    return torch.cat(blocks, dim=2).view(query.size(0), query.size(1), queries, value.size(3))
+
+
+SELF_ATTENTIONS: dict[str, type[MultiHeadedAttention]] = {
+    "selfattn": MultiHeadedAttention,
+    "rel_selfattn": RelPositionMultiHeadedAttention,
+    "rope_abs_selfattn": RotaryMultiHeadedAttention,
+    "firered_rel_selfattn": FireredAttention,
+    "shaw_rel_selfattn": ShawMultiHeadedAttention,
+}
+
+
+def self_attention(conf: EncoderConf) -> MultiHeadedAttention:
+    """Build the attention module `conf.selfattention_layer_type`."""
+    attention = SELF_ATTENTIONS[conf.selfattention_layer_type]
+    return attention(conf.output_size, conf.attention_dropout_rate, conf)

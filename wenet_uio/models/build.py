@@ -11,15 +11,13 @@ from wenet_uio.config import Config
 from wenet_uio.config.encoder_kind import encoder_kind
 from wenet_uio.config.model import DecoderConf
 from wenet_uio.models.cmvn import GlobalCMVN, load_cmvn
+from wenet_uio.models.ctc import InterCtc
 from wenet_uio.models.decoder import DECODERS, BiTransformerDecoder, TransformerDecoder
 from wenet_uio.models.encoder import Encoder
-from wenet_uio.models.inter_ctc import InterCtc
 from wenet_uio.models.layered_encoder import LayeredEncoder
 from wenet_uio.models.lora import add_lora, is_lora
-from wenet_uio.models.padding import see_padding
-from wenet_uio.models.speech_model import SpeechModel
+from wenet_uio.models.speech_model import SpeechModel, Vocabulary
 from wenet_uio.models.trainable_model import TrainableModel
-from wenet_uio.models.vocabulary import Vocabulary
 from wenet_uio.models.weights import fill, read_lora, read_weights
 
 
@@ -47,11 +45,22 @@ def build_model(config: Config) -> SpeechModel:
     if config.ctc_texts:
         model.ctc.learn_used()
     if not config.mask_padding:
-        see_padding(model)
+        _let_layers_see_padding(model)
     if config.use_lora:
         add_lora(model, config.lora_conf)
 
     return model
+
+
+def _let_layers_see_padding(model: nn.Module) -> None:
+    """Compute as WeNet does: `mask_padding: false` of the yaml, for comparisons with its numbers.
+
+    By default the frames of an utterance do not depend on its batch. WeNet lets some layers see the
+    padding. Layers that differ have an attribute `masks_padding`.
+    """
+    for part in model.modules():
+        if "masks_padding" in vars(part):
+            vars(part)["masks_padding"] = False
 
 
 def _add_inter_ctc(model: TrainableModel, config: Config) -> None:

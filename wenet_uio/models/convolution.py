@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.functional import conv1d, conv2d, glu, linear, pad
 
-from wenet_uio.models.activation import ACTIVATIONS
+from wenet_uio.models.layer_parts import ACTIVATIONS
 
 ONEDNN_HANGS_UP_TO = 16
 """With at most so many channels in bfloat16, channels last, oneDNN (torch 2.11, AVX512-BF16) never

@@ -15,9 +15,8 @@ from wenet_uio.models.embedding import (
     LearnedPositionalEncoding,
     PositionalEncoding,
 )
+from wenet_uio.models.layer_parts import build_norm, recomputed
 from wenet_uio.models.masks import additive, causal_mask, length_mask
-from wenet_uio.models.norm import build_norm
-from wenet_uio.models.recompute import recomputed
 
 
 class DecoderState(NamedTuple):

@@ -8,8 +8,7 @@ from torch import nn
 from wenet_uio.config.model import DecoderConf
 from wenet_uio.models.attention import MultiHeadedAttention
 from wenet_uio.models.dropout import Dropout
-from wenet_uio.models.feed_forward import build_feed_forward
-from wenet_uio.models.norm import build_norm
+from wenet_uio.models.layer_parts import build_feed_forward, build_norm
 
 
 class DecoderLayer(nn.Module):

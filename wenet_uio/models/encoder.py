@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from wenet_uio.models.caches import Caches
+from wenet_uio.models.ctc import InterCtc
 from wenet_uio.models.encoder_traits import EncoderTraits
-from wenet_uio.models.inter_ctc import InterCtc
 from wenet_uio.models.subsampling import Subsampling
 
 

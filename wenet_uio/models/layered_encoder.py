@@ -1,20 +1,33 @@
-"""The usual encoder: an input layer and a stack of layers with a common interface."""
+"""The usual encoder: an input layer and a stack of layers with a common interface.
+
+The layers of a LayeredEncoder have `forward(x, bias, pos_emb, padded, att_past, cnn_past)`:
+
+    x           (B, T, D)
+    bias        added to the attention scores, broadcasts to (B, H, T, K); None: every frame sees every frame
+    pos_emb     (1, K, D)
+    padded      (B, T, 1) bool, True where x is padding; None: no padding
+    att_past    (B, H, C, 2 D / H), keys and values of the C frames before x; None outside of streaming
+    cnn_past    (B, D, frames), past input of the convolutions; None outside of streaming
+
+A layer returns its output (B, T, D), and both pasts for the next chunk.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import nn
 from torch.nn.functional import pad
 
 from wenet_uio.config.encoder import EncoderConf
-from wenet_uio.models.caches import Caches, frames_to_forget
+from wenet_uio.models.caches import Caches, frames_to_forget, join_chunks
+from wenet_uio.models.ctc import NO_CHUNKS, InterCtc, Intermediate
 from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.encoder_traits import EncoderTraits
-from wenet_uio.models.inter_ctc import NO_CHUNKS, InterCtc, Intermediate
-from wenet_uio.models.joined_chunks import join_chunks
+from wenet_uio.models.layer_parts import build_norm, recomputed
 from wenet_uio.models.masks import (
     ALL_FRAMES,
     additive,
@@ -23,13 +36,22 @@ from wenet_uio.models.masks import (
     length_mask,
     reduced_lengths,
 )
-from wenet_uio.models.norm import build_norm
-from wenet_uio.models.recompute import recomputed
 from wenet_uio.models.subsampling import Subsampling
 
 
+@runtime_checkable
+class LocalLayer(Protocol):
+    """A layer whose outputs may depend on neighbouring inputs alone, see recording.py."""
+
+    def reach(self) -> tuple[int, int] | None:
+        """Return how many input frames before and after a frame its output depends on; None: all
+        frames.
+        """
+        ...
+
+
 class LayeredEncoder(Encoder):
-    """CMVN, input layer, then a stack of layers; encoder_layer.py describes their interface.
+    """CMVN, input layer, then a stack of layers; whose interface is described above.
 
     `drop_rates`: share of the training batches that skip each layer. `strides`: factor by which
     each layer lowers the frame rate. `reductions`: factor by which the frame rate after each layer
@@ -117,7 +139,7 @@ class LayeredEncoder(Encoder):
         padded: torch.Tensor,
         between: list[Intermediate] | None,
     ) -> torch.Tensor:
-        """Apply all layers to whole utterances; arguments as in encoder_layer.py and `_encode`."""
+        """Apply all layers to whole utterances; arguments as in the interface of a layer and `_encode`."""
         for place in range(len(self.encoders)):
             x = self._block(place, x, bias, pos_emb, padded, between)
         return self.after_norm(x) if self.normalize_before else x

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import torch
 
 from wenet_uio.dataset.ctc_path import CtcFrames
+from wenet_uio.models.ctc import Intermediate
 from wenet_uio.models.encoder import Encoder
-from wenet_uio.models.inter_ctc import Intermediate
 from wenet_uio.models.layered_encoder import LayeredEncoder
 from wenet_uio.models.masks import reduced_lengths
 from wenet_uio.models.speech_model import SpeechModel

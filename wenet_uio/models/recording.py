@@ -12,8 +12,7 @@ from typing import cast
 import torch
 
 from wenet_uio.models.encoder import Encoder
-from wenet_uio.models.encoder_layer import LocalLayer
-from wenet_uio.models.layered_encoder import LayeredEncoder
+from wenet_uio.models.layered_encoder import LayeredEncoder, LocalLayer
 
 PIECE = 512
 """Encoder frames that are computed at once."""

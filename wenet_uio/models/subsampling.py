@@ -4,15 +4,17 @@ encodings.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 import torch
 from torch import nn
 from torch.nn.functional import pad
 
+from wenet_uio.config.encoder import EncoderConf
 from wenet_uio.models.conv2d import Conv2d, channels_last, projected, spread
 from wenet_uio.models.dropout import Dropout
-from wenet_uio.models.embedding import PositionEncoding
+from wenet_uio.models.embedding import PositionEncoding, build_position_encoding
 from wenet_uio.models.masks import length_mask
 
 PIECE = 1024
@@ -356,3 +358,71 @@ class DepthwiseConv2dSubsampling4(Subsampling):
     def project(self, x: torch.Tensor) -> torch.Tensor:
         """See Subsampling.project."""
         return self.input_proj(self.convolve(x))
+
+
+SHAPES = ((3, 2), (3, 2), (3, 2))
+"""Kernel and stride of the three steps."""
+
+
+def _separable(channels: int, kernel: int, stride: int) -> list[nn.Module]:
+    """Return a convolution within each channel, then one across channels."""
+    within = nn.Conv2d(channels, channels, kernel, stride, groups=channels)
+    return [within, nn.Conv2d(channels, channels, 1), nn.ReLU(inplace=True)]
+
+
+class SeparableConv2dSubsampling8(Subsampling):
+    """Three convolutions of stride 2, the second and the third depthwise-separable (Rekesh et al.
+    2023, section 3.1).
+
+    The convolutions pad nothing, unlike NeMo's `dw_striding`: a frame sees the same features in a
+    chunk, in an utterance, and in a batch.
+    """
+
+    def __init__(
+        self, input_size: int, output_size: int, channels: int, pos_enc: PositionEncoding
+    ) -> None:
+        super().__init__(pos_enc, subsampling_rate=8, right_context=14)
+        layers: list[nn.Module] = [nn.Conv2d(1, channels, *SHAPES[0]), nn.ReLU(inplace=True)]
+        for kernel, stride in SHAPES[1:]:
+            layers += _separable(channels, kernel, stride)
+
+        self.conv = channels_last(nn.Sequential(*layers))
+        self.out = nn.Linear(channels * width_after(input_size, SHAPES), output_size)
+
+    def project(self, x: torch.Tensor) -> torch.Tensor:
+        """See Subsampling.project."""
+        maps = self.conv(x.unsqueeze(1))
+        if self.training and not torch.jit.is_scripting():  # pyright: ignore[reportPrivateImportUsage]
+            return projected(maps, self.out)
+        return self.out(spread(maps))
+
+
+WITHOUT_CHANNELS: dict[str, Callable[[int, int, float, PositionEncoding], Subsampling]] = {
+    "linear": LinearNoSubsampling,
+    "conv2d": Conv2dSubsampling4,
+    "firered_conv2d4": FireredConv2dSubsampling4,
+    "conv2d6": Conv2dSubsampling6,
+    "conv2d8": Conv2dSubsampling8,
+    "conv2d2": Conv2dSubsampling2,
+    "dwconv2d4": DepthwiseConv2dSubsampling4,
+    "conv1d2": Conv1dSubsampling2,
+    "stack_n_frames": StackNFramesSubsampling,
+    "embed": EmbeddingNoSubsampling,
+}
+"""{name in the yaml: class}."""
+INPUT_LAYERS = (*WITHOUT_CHANNELS, "dwconv2d8")
+"""Names in the yaml."""
+
+
+def input_layer(input_size: int, conf: EncoderConf) -> Subsampling:
+    """Build the input layer `conf.input_layer` with the position encoding
+    `conf.pos_enc_layer_type`.
+    """
+    positions = build_position_encoding(conf)
+    if conf.input_layer == "dwconv2d8":
+        return SeparableConv2dSubsampling8(
+            input_size, conf.output_size, conf.subsampling_conv_channels, positions
+        )
+
+    layer = WITHOUT_CHANNELS[conf.input_layer]
+    return layer(input_size, conf.output_size, conf.dropout_rate, positions)

@@ -12,11 +12,9 @@ from torch import nn
 from wenet_uio.config.model import ModelKeys
 from wenet_uio.models.clock import GradientGate
 from wenet_uio.models.encoder import Encoder
-from wenet_uio.models.label_smoothing import LabelSmoothingLoss
 from wenet_uio.models.lengths import encoded
-from wenet_uio.models.loss_weights import LossWeights
-from wenet_uio.models.speech_model import SpeechModel
-from wenet_uio.models.vocabulary import Vocabulary
+from wenet_uio.models.losses import LabelSmoothingLoss, LossWeights
+from wenet_uio.models.speech_model import SpeechModel, Vocabulary
 
 Losses = dict[str, torch.Tensor | None]
 """{name: 0-d tensor, or None for a loss whose weight is 0}."""

@@ -14,7 +14,7 @@ from wenet_uio.config import Config
 from wenet_uio.config.train import ENDLESS, WarmupLrConf
 from wenet_uio.models.build import build_trainable
 from wenet_uio.models.lora import is_lora
-from wenet_uio.models.vocabulary import Vocabulary
+from wenet_uio.models.speech_model import Vocabulary
 from wenet_uio.models.weights import fill
 from wenet_uio.text.tokenizer import build_tokenizer
 

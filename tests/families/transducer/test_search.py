@@ -16,7 +16,7 @@ from wenet_uio.families.transducer.conf import ConvPredictorConf, JointConf, Rnn
 from wenet_uio.families.transducer.joint import TransducerJoint
 from wenet_uio.families.transducer.predictor import PREDICTORS
 from wenet_uio.families.transducer.rnnt_beam import TOKENS_A_FRAME, rnnt_beam_search
-from wenet_uio.families.transducer.rnnt_greedy import MAX_TOKENS_A_FRAME, rnnt_greedy_search
+from wenet_uio.families.transducer.search import MAX_TOKENS_A_FRAME, rnnt_greedy_search
 
 DIM = 6
 

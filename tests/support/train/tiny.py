@@ -13,7 +13,7 @@ from torch import nn
 
 from wenet_uio.config import Config, parse_config
 from wenet_uio.dataset.types import Batch
-from wenet_uio.models.loss_weights import LossWeights
+from wenet_uio.models.losses import LossWeights
 from wenet_uio.train.distributed import World
 
 FEATURES, UNITS = 8, 5

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from wenet_uio.families.transducer.conf import JointConf
-from wenet_uio.models.activation import ACTIVATIONS
 from wenet_uio.models.dropout import Dropout
+from wenet_uio.models.layer_parts import ACTIVATIONS
 
 
 class TransducerJoint(nn.Module):

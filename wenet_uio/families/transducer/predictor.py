@@ -17,8 +17,8 @@ from wenet_uio.families.transducer.conf import (
     RnnPredictorConf,
     WindowPredictorConf,
 )
-from wenet_uio.models.activation import ACTIVATIONS
 from wenet_uio.models.dropout import Dropout
+from wenet_uio.models.layer_parts import ACTIVATIONS
 
 State = list[torch.Tensor]
 

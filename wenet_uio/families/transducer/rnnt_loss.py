@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
 from wenet_uio.families.transducer.joint import TransducerJoint
-from wenet_uio.models.recompute import recomputed
+from wenet_uio.models.layer_parts import recomputed
 
 PIECE = 1 << 25
 """Scores of a piece, unless one frame of an utterance has more: 128 MB in fp32. The peak is up to

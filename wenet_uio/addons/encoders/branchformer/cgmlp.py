@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from wenet_uio.addons.encoders.branchformer.conf import BranchEncoderConf
-from wenet_uio.models.activation import ACTIVATIONS
 from wenet_uio.models.convolution import DepthwiseConv
 from wenet_uio.models.dropout import Dropout
+from wenet_uio.models.layer_parts import ACTIVATIONS
 
 
 class ConvolutionalGate(nn.Module):

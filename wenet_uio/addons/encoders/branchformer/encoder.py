@@ -1,7 +1,7 @@
 """Branchformer and E-Branchformer: every block has an attention branch and a convolution branch
 (cgMLP).
 
-The layers have the interface of encoder_layer.py.
+The layers have the interface of layered_encoder.py.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from wenet_uio.addons.encoders.branchformer.conf import (
     BranchformerEncoderConf,
     EBranchformerEncoderConf,
 )
+from wenet_uio.models.attention import self_attention
 from wenet_uio.models.convolution import DepthwiseConv
 from wenet_uio.models.dropout import Dropout
-from wenet_uio.models.encoder_layer import self_attention
 from wenet_uio.models.encoder_traits import SEES_FUTURE, traits_of
-from wenet_uio.models.feed_forward import build_feed_forward
-from wenet_uio.models.input_layers import input_layer
+from wenet_uio.models.layer_parts import build_feed_forward
 from wenet_uio.models.layered_encoder import LayeredEncoder
+from wenet_uio.models.subsampling import input_layer
 
 WEIGHS_BRANCHES = (
     "merge_method learned_ave weighs the branches by the whole utterance; train with concat"
@@ -102,7 +102,7 @@ class BranchformerEncoderLayer(nn.Module):
         att_past: torch.Tensor | None = None,
         cnn_past: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """See the docstring of encoder_layer.py."""
+        """See the docstring of layered_encoder.py."""
         attended = x
         if self.attn is not None and self.norm_mha is not None:
             attended, att_past = self.attn(self.norm_mha(x), bias, pos_emb, att_past)
@@ -215,7 +215,7 @@ class EBranchformerEncoderLayer(nn.Module):
         att_past: torch.Tensor | None = None,
         cnn_past: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """See the docstring of encoder_layer.py."""
+        """See the docstring of layered_encoder.py."""
         scale = self.depth_scale if self.training else 1.0
         if self.feed_forward_macaron is not None and self.norm_ff_macaron is not None:
             half = self.dropout(self.feed_forward_macaron(self.norm_ff_macaron(x)))

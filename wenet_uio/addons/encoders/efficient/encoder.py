@@ -19,14 +19,14 @@ from wenet_uio.addons.encoders.efficient.conf import EfficientConformerEncoderCo
 from wenet_uio.models.attention import RelPositionMultiHeadedAttention
 from wenet_uio.models.caches import frames_to_forget
 from wenet_uio.models.convolution import ConvolutionModule
+from wenet_uio.models.ctc import Intermediate
 from wenet_uio.models.dropout import attended
 from wenet_uio.models.encoder_traits import SEES_FUTURE, traits_of
 from wenet_uio.models.encoders.conformer.conf import ConformerEncoderConf
-from wenet_uio.models.encoders.conformer.layer import ConformerEncoderLayer
-from wenet_uio.models.input_layers import input_layer
-from wenet_uio.models.inter_ctc import Intermediate
+from wenet_uio.models.encoders.conformer.encoder import ConformerEncoderLayer
 from wenet_uio.models.layered_encoder import LayeredEncoder
 from wenet_uio.models.masks import additive
+from wenet_uio.models.subsampling import input_layer
 
 
 class GroupedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):

@@ -10,8 +10,7 @@ from torch import nn
 
 from wenet_uio.models.encoder_traits import EncoderTraits
 from wenet_uio.models.encoders.conformer.conf import ConformerEncoderConf
-from wenet_uio.models.encoders.conformer.encoder import ConformerEncoder
-from wenet_uio.models.encoders.conformer.layer import ConformerEncoderLayer
+from wenet_uio.models.encoders.conformer.encoder import ConformerEncoder, ConformerEncoderLayer
 from wenet_uio.models.subsampling import Subsampling
 
 

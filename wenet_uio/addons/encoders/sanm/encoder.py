@@ -13,13 +13,12 @@ from torch.nn.functional import pad
 
 from wenet_uio.addons.encoders.sanm.conf import SanmEncoderConf, SanmEncoderWithTpConf
 from wenet_uio.config.memory import MemoryConf
+from wenet_uio.models.ctc import Intermediate
 from wenet_uio.models.dropout import Dropout, attended
 from wenet_uio.models.embedding import TABLE_LENGTH, RelPositionalEncoding
 from wenet_uio.models.encoder_traits import traits_of
-from wenet_uio.models.feed_forward import build_feed_forward
-from wenet_uio.models.inter_ctc import Intermediate
+from wenet_uio.models.layer_parts import build_feed_forward, recomputed
 from wenet_uio.models.layered_encoder import LayeredEncoder
-from wenet_uio.models.recompute import recomputed
 from wenet_uio.models.subsampling import Subsampling
 
 STACKED, SHIFT = 7, 6
@@ -142,7 +141,7 @@ class SanmSelfAttention(Memory):
     def forward(
         self, x: torch.Tensor, bias: torch.Tensor | None, padded: torch.Tensor | None
     ) -> torch.Tensor:
-        """Apply attention and memory: (B, T, in_dim) -> (B, T, D); see encoder_layer.py for `bias`
+        """Apply attention and memory: (B, T, in_dim) -> (B, T, D); see layered_encoder.py for `bias`
         and `padded`.
         """
         query, key, value = self.linear_q_k_v(x).chunk(3, dim=2)
@@ -177,7 +176,7 @@ class SanmEncoderLayer(nn.Module):
         att_past: torch.Tensor | None = None,
         cnn_past: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """See encoder_layer.py; there is no streaming, so both pasts stay as they are."""
+        """See layered_encoder.py; there is no streaming, so both pasts stay as they are."""
         attended = self.dropout(self.self_attn(self.norm1(x), bias, padded))
         x = x + attended if self.keeps_width else attended
         return x + self.dropout(self.feed_forward(self.norm2(x))), att_past, cnn_past

@@ -15,19 +15,18 @@ from torch import nn
 from torch.nn.functional import conv1d, linear
 
 from wenet_uio.addons.encoders.squeezeformer.conf import SqueezeformerEncoderConf
-from wenet_uio.models.activation import ACTIVATIONS
 from wenet_uio.models.attention import (
     RelPositionMultiHeadedAttention,
     ShiftedRelPositionMultiHeadedAttention,
 )
 from wenet_uio.models.caches import frames_to_forget
 from wenet_uio.models.convolution import ConvolutionModule
+from wenet_uio.models.ctc import Intermediate
 from wenet_uio.models.dropout import Dropout
 from wenet_uio.models.embedding import RelPositionalEncoding
 from wenet_uio.models.encoder_traits import SEES_FUTURE, traits_of
 from wenet_uio.models.encoders.conformer.conf import ConformerEncoderConf
-from wenet_uio.models.feed_forward import PositionwiseFeedForward
-from wenet_uio.models.inter_ctc import Intermediate
+from wenet_uio.models.layer_parts import ACTIVATIONS, PositionwiseFeedForward
 from wenet_uio.models.layered_encoder import LayeredEncoder
 from wenet_uio.models.masks import additive
 from wenet_uio.models.subsampling import DepthwiseConv2dSubsampling4
@@ -116,7 +115,7 @@ class SqueezeformerEncoderLayer(nn.Module):
     """Attention, feed-forward, convolution, feed-forward, each with a learned scale and bias for
     its input.
 
-    The layer has the interface of encoder_layer.py.
+    The layer has the interface of layered_encoder.py.
     """
 
     def __init__(self, conf: SqueezeformerEncoderConf) -> None:
@@ -146,7 +145,7 @@ class SqueezeformerEncoderLayer(nn.Module):
         att_past: torch.Tensor | None = None,
         cnn_past: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """See the docstring of encoder_layer.py."""
+        """See the docstring of layered_encoder.py."""
         before = self.normalize_before
         scaled = self.self_attn.scale(self.layer_norm1(x) if before else x)
         attended, att_present = self.self_attn(scaled, bias, pos_emb, att_past, padded)

@@ -24,7 +24,7 @@ from wenet_uio.addons.encoders.zipformer.modules import (
 )
 from wenet_uio.addons.encoders.zipformer.regularisers import Balancer, Whitener, happens, kept_rows
 from wenet_uio.models.clock import Clock, Clocked, Schedule
-from wenet_uio.models.recompute import recomputed
+from wenet_uio.models.layer_parts import recomputed
 
 LARGEST_SKIP_RATE = 0.5
 """Share of the utterances that skip a layer before its turn to learn."""

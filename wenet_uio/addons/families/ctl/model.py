@@ -13,10 +13,10 @@ from wenet_uio.models.build import build_decoder
 from wenet_uio.models.decoder import BiTransformerDecoder, TransformerDecoder
 from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.lengths import encoded
-from wenet_uio.models.loss_weights import LossWeights
+from wenet_uio.models.losses import LossWeights
 from wenet_uio.models.masks import ALL_FRAMES, length_mask
+from wenet_uio.models.speech_model import Vocabulary
 from wenet_uio.models.trainable_model import Losses
-from wenet_uio.models.vocabulary import Vocabulary
 
 VALIDATION_CHUNK = 16
 """Encoder frames of a chunk in validation, unless the encoder has a fixed size; training draws the

@@ -10,8 +10,8 @@ from torch import nn
 from wenet_uio.addons.encoders.sanm.encoder import Memory
 from wenet_uio.addons.families.paraformer.conf import SanmDecoderConf
 from wenet_uio.models.dropout import Dropout, attended
+from wenet_uio.models.layer_parts import recomputed
 from wenet_uio.models.masks import additive, length_mask
-from wenet_uio.models.recompute import recomputed
 
 NORM_EPS = 1e-12
 """Of the normalisations before each module, as in FunASR."""

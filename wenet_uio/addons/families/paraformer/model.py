@@ -31,10 +31,10 @@ from wenet_uio.addons.families.paraformer.decoder import SanmDecoder
 from wenet_uio.config import Config
 from wenet_uio.models.build import check_heads
 from wenet_uio.models.encoder import Encoder
-from wenet_uio.models.loss_weights import LossWeights
+from wenet_uio.models.losses import LossWeights
 from wenet_uio.models.masks import length_mask
+from wenet_uio.models.speech_model import Vocabulary
 from wenet_uio.models.trainable_model import Losses, TrainableModel
-from wenet_uio.models.vocabulary import Vocabulary
 
 
 class Paraformer(TrainableModel):

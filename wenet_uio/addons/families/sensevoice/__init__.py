@@ -19,6 +19,6 @@ SENSEVOICE = Family(
     modes=CTC_MODES,
     lacks={"attention_weight": "the model has no decoder"},
     options=("language", "itn"),
-    check_search=Loaded(f"{_FOLDER}.search:check_search"),
-    encode=Loaded(f"{_FOLDER}.search:encode"),
+    check_search=Loaded(f"{_FOLDER}.model:check_search"),
+    encode=Loaded(f"{_FOLDER}.model:encode"),
 )

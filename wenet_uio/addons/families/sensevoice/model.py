@@ -19,8 +19,8 @@ from wenet_uio.addons.families.sensevoice import SENSEVOICE
 from wenet_uio.addons.families.sensevoice.conf import SenseVoiceConf
 from wenet_uio.config import Config
 from wenet_uio.models.encoder import Encoder
-from wenet_uio.models.speech_model import SpeechModel
-from wenet_uio.models.vocabulary import Vocabulary, vocabulary_of
+from wenet_uio.models.speech_model import SpeechModel, Vocabulary, vocabulary_of
+from wenet_uio.search.types import DecodeOptions
 
 LANGUAGES = {"auto": 0, "zh": 3, "en": 4, "yue": 7, "ja": 11, "ko": 12, "nospeech": 13}
 """{language: its query}; auto: the model finds the language."""
@@ -122,3 +122,27 @@ def vocabulary(config: Config) -> Vocabulary:
         return vocabulary_of(config)
     ids = (special.get("<s>", 1), special.get("</s>", 2))
     return Vocabulary(config.vocabulary_size, config.ctc_conf.ctc_blank_id, *ids)
+
+
+def encode(
+    model: SenseVoice, feats: torch.Tensor, feats_lengths: torch.Tensor, options: DecodeOptions
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Encode features (B, T, F) of lengths (B,) with the queries that the options ask for; see
+    Family.encode.
+    """
+    languages = options.language
+    if not isinstance(languages, tuple):
+        languages = (languages,) * len(feats)
+    return model.encode_asked(feats, feats_lengths, languages, itn=options.itn)
+
+
+def check_search(model: SenseVoice, modes: Sequence[str], options: DecodeOptions) -> None:
+    """Refuse chunks; see Family.check_search.
+
+    Raises:
+        ValueError: the options ask for chunks.
+    """
+    if options.decoding_chunk_size > 0 or options.simulate_streaming:
+        raise ValueError(
+            "decoding_chunk_size: a model sensevoice_small decodes with full context only"
+        )

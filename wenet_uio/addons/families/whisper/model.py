@@ -21,8 +21,8 @@ from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.build import build_decoder
 from wenet_uio.models.decoder import TransformerDecoder
 from wenet_uio.models.encoder import Encoder
-from wenet_uio.models.loss_weights import LossWeights
-from wenet_uio.models.vocabulary import Vocabulary
+from wenet_uio.models.losses import LossWeights
+from wenet_uio.models.speech_model import Vocabulary
 
 
 class Whisper(ASRModel):

@@ -1,13 +1,53 @@
-"""Feed-forward modules: the same function of every frame."""
+"""Parts of the layers of encoders and decoders: norms, activations, feed-forward modules, and
+gradient checkpointing.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
-from wenet_uio.config.encoder import FeedForwardConf
-from wenet_uio.models.activation import ACTIVATIONS
+from wenet_uio.config.encoder import AttentionConf, FeedForwardConf
 from wenet_uio.models.dropout import Dropout
+
+
+class RMSNorm(nn.Module):
+    """Division by the root mean square (Zhang and Sennrich 2019), then multiplication by 1 + weight
+    as in Gemma.
+    """
+
+    def __init__(self, dim: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.zeros(dim))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalise (..., D) -> (..., D)."""
+        wide = x.float()
+        normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
+        return normed.to(x.dtype) * (1 + self.weight)
+
+
+def build_norm(dim: int, conf: AttentionConf) -> nn.Module:
+    """Build the normalisation `conf.layer_norm_type`."""
+    if conf.layer_norm_type == "rms_norm":
+        return RMSNorm(dim, conf.norm_eps)
+    return nn.LayerNorm(dim, eps=conf.norm_eps)
+
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "swish": nn.SiLU,
+    "gelu": nn.GELU,
+    "tanh": nn.Tanh,
+    "hardtanh": nn.Hardtanh,
+    "selu": nn.SELU,
+}
+"""{name in the yaml: class}."""
 
 
 class PositionwiseFeedForward(nn.Module):
@@ -90,3 +130,21 @@ def build_feed_forward(dim: int, dropout_rate: float, conf: FeedForwardConf) -> 
         return MixtureOfExperts([one() for _ in range(conf.n_expert)], conf.n_expert_activated, dim)
 
     return one()
+
+
+def recomputed(layer: Callable[..., Any], *inputs: Any) -> Any:
+    """Return `layer(*inputs)`; the backward pass computes its activations again instead of storing
+    them.
+
+    Nothing is prepared for a backward pass that a frozen layer on frozen inputs does not have.
+    """
+    if not any(map(_needs_gradient, (layer, *inputs))):
+        return layer(*inputs)
+    return checkpoint(layer, *inputs, use_reentrant=False)
+
+
+def _needs_gradient(part: Any) -> bool:
+    """Tell whether a module, a tensor or another argument leads to weights that are trained."""
+    if isinstance(part, nn.Module):
+        return any(weight.requires_grad for weight in part.parameters())
+    return isinstance(part, torch.Tensor) and part.requires_grad

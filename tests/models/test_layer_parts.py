@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from wenet_uio.config.encoder import FeedForwardConf
-from wenet_uio.models.feed_forward import MixtureOfExperts, build_feed_forward
+from wenet_uio.models.layer_parts import MixtureOfExperts, build_feed_forward
 
 MOE = FeedForwardConf(linear_units=8, mlp_type="moe", n_expert=4, n_expert_activated=2)
 
