@@ -27,7 +27,7 @@ PAGES = [
     "reference/commands/tools/check_data.html",
     "reference/train_yaml/index.html",
     "reference/train_yaml/dataset_conf.html",
-    "wenet_uio/config/nemo.html",
+    "wenet_uio/addons/nemo/config.html",
     "zh/index.html",
 ]
 OUTSIDE = """() => {

@@ -11,6 +11,9 @@ from typing import Any
 import yaml
 from pydantic import create_model
 
+from wenet_uio.addons.nemo.config.changes import Converted, keys_given, with_overrides
+from wenet_uio.addons.nemo.config.convert import from_nemo
+from wenet_uio.addons.nemo.config.layout import laid_out
 from wenet_uio.base.files import written_aside
 from wenet_uio.base.messages import warn_once
 from wenet_uio.base.uris import published, shown_values
@@ -21,9 +24,6 @@ from wenet_uio.config.ctc_losses import check_ctc_losses, refuse_derived, with_v
 from wenet_uio.config.fine_tuning import fine_tuned, forget_units, refuse_units_file
 from wenet_uio.config.named_code import is_third_party
 from wenet_uio.config.named_files import locate_files
-from wenet_uio.config.nemo.changes import Converted, keys_given, with_overrides
-from wenet_uio.config.nemo.convert import from_nemo
-from wenet_uio.config.nemo.layout import laid_out
 from wenet_uio.config.overrides import Override, parse_overrides, with_sources
 from wenet_uio.config.parts import check_parts, with_own_parts
 from wenet_uio.config.wenet import add_last_id, from_wenet, refuse_other_parts, to_wenet

@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 import yaml
 
+from wenet_uio.addons.nemo.config.tokenizer import MODEL
 from wenet_uio.base.messages import warn_once
 from wenet_uio.config import Config, load_config, parse_config
 from wenet_uio.config.base import parse
 from wenet_uio.config.mixture import MixtureConf
-from wenet_uio.config.nemo.tokenizer import MODEL
 from wenet_uio.dataset.plan.duration_bins import OUTLIER
 
 NOT_NEEDED = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from wenet_uio.addons.nemo.config.batches import one_per_bucket, sizes_of_buckets
+from wenet_uio.addons.nemo.config.references import MISSING
 from wenet_uio.config.base import ConfigError
-from wenet_uio.config.nemo.batches import one_per_bucket, sizes_of_buckets
-from wenet_uio.config.references import MISSING
 from wenet_uio.config.source import SOURCES as SOURCE_TYPES
 from wenet_uio.config.source import source_type
 

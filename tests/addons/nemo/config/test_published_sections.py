@@ -11,7 +11,7 @@ import yaml
 from wenet_uio.config import ConfigError, load_config
 from wenet_uio.config import load as loading
 
-ANSWERS = Path(__file__).parents[2] / "support/data/nemo_train_ds_answers.txt"
+ANSWERS = Path(__file__).parents[3] / "support/data/nemo_train_ds_answers.txt"
 GIVEN = {"type": "bpe", "batch_size": 8}
 """Values for `???`; others are paths."""
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from wenet_uio.addons.nemo.config.references import MISSING, missing_in, unresolved_in
 from wenet_uio.base.nearest import nearest_name
 from wenet_uio.config.base import ConfigError
-from wenet_uio.config.references import MISSING, missing_in, unresolved_in
 
 SORTED = "the plan sorts all utterances by length before it cuts batches"
 SHUFFLED = "the plan shuffles the whole corpus and needs no buffer"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from wenet_uio.config.nemo.batches import BATCHES, FILTERS
-from wenet_uio.config.nemo.keys import check_keys, refuse_missing
-from wenet_uio.config.nemo.loader import KNOWN
-from wenet_uio.config.nemo.sources import sources_of, without_missing_paths
+from wenet_uio.addons.nemo.config.batches import BATCHES, FILTERS
+from wenet_uio.addons.nemo.config.keys import check_keys, refuse_missing
+from wenet_uio.addons.nemo.config.loader import KNOWN
+from wenet_uio.addons.nemo.config.sources import sources_of, without_missing_paths
 from wenet_uio.config.weighted_paths import WEIGHTED, without_weights
 
 

@@ -1,8 +1,8 @@
 import pytest
 
+from wenet_uio.addons.nemo.config.layout import targets
+from wenet_uio.addons.nemo.config.references import Unresolved, missing_in, with_references
 from wenet_uio.config import ConfigError, load_config
-from wenet_uio.config.nemo.layout import targets
-from wenet_uio.config.references import Unresolved, missing_in, with_references
 
 VALUES = {
     "train_ds": {

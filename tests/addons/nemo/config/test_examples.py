@@ -25,8 +25,8 @@ from wenet_uio.dataset.kinds.text.corpus import TextCorpus
 from wenet_uio.dataset.kinds.to_speak.line import parse_tts_text
 from wenet_uio.prepare.nemo_shard import flat_name
 
-ROOT = Path(__file__).resolve().parents[3]
-README = ROOT / "wenet_uio/config/nemo/README.md"
+ROOT = Path(__file__).resolve().parents[4]
+README = ROOT / "wenet_uio/addons/nemo/config/README.md"
 FRAGMENTS = {
     "bucketing_batch_size_int.txt": "bucketing_list_of_lists.txt",
     "bucketing_batch_size_list.txt": "bucketing_list_of_lists.txt",
@@ -141,7 +141,7 @@ def test_every_example_is_read_or_answered_with_one_line(nemo_examples, answer_o
         path.name for path in nemo_examples.iterdir() if path.name not in NO_ANSWER_NEEDED
     )
     answers = {name: answer_of(name) for name in names}
-    listed = (Path(__file__).parents[2] / "support/data/nemo_answers.txt").read_text(
+    listed = (Path(__file__).parents[3] / "support/data/nemo_answers.txt").read_text(
         encoding="utf-8"
     )
     found = "".join(

@@ -7,12 +7,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from wenet_uio.addons.nemo.config.augment import KEYS as AUGMENTATIONS
+from wenet_uio.addons.nemo.config.batches import (
+    BATCHES,
+    FILTERS,
+    batch_conf_of,
+    check_tokens,
+    filters_of,
+)
+from wenet_uio.addons.nemo.config.keys import INSTEAD, NOT_NEEDED, check_keys, refuse_missing
+from wenet_uio.addons.nemo.config.sources import (
+    SOURCES,
+    kinds_of,
+    sources_of,
+    without_missing_paths,
+)
+from wenet_uio.addons.nemo.config.speech import SPEECH, with_text_data
 from wenet_uio.config.base import ConfigError
-from wenet_uio.config.nemo.augment import KEYS as AUGMENTATIONS
-from wenet_uio.config.nemo.batches import BATCHES, FILTERS, batch_conf_of, check_tokens, filters_of
-from wenet_uio.config.nemo.keys import INSTEAD, NOT_NEEDED, check_keys, refuse_missing
-from wenet_uio.config.nemo.sources import SOURCES, kinds_of, sources_of, without_missing_paths
-from wenet_uio.config.nemo.speech import SPEECH, with_text_data
 
 PER_BATCH = {"round_robin": "round_robin", "randomized_round_robin": "weighted", "zip": "zip"}
 """{sampler_fusion of NeMo: per_batch}."""

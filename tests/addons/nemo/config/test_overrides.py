@@ -10,11 +10,11 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from wenet_uio.addons.nemo.config.batches import BATCHES, FILTERS
+from wenet_uio.addons.nemo.config.sources import SOURCES
 from wenet_uio.config import ConfigError, load_config
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.mixture import MixtureConf
-from wenet_uio.config.nemo.batches import BATCHES, FILTERS
-from wenet_uio.config.nemo.sources import SOURCES
 
 SECTION = {"manifest_filepath": "a.json", "max_duration": 20.0, "batch_size": 8}
 BUCKETS = {"manifest_filepath": [["a.json"], ["b.json"]]}

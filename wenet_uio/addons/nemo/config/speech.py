@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from wenet_uio.addons.nemo.config.keys import refuse_missing
 from wenet_uio.config.base import ConfigError
-from wenet_uio.config.nemo.keys import refuse_missing
 
 SAMPLING = (
     "asr_tts_sampling_technique",

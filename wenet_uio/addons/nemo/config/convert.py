@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from wenet_uio.config.base import ConfigError
-from wenet_uio.config.config import Config
-from wenet_uio.config.nemo.augment import KEYS as AUGMENTATIONS
-from wenet_uio.config.nemo.augment import augmentations
-from wenet_uio.config.nemo.keys import refuse_missing
-from wenet_uio.config.nemo.layout import (
+from wenet_uio.addons.nemo.config.augment import KEYS as AUGMENTATIONS
+from wenet_uio.addons.nemo.config.augment import augmentations
+from wenet_uio.addons.nemo.config.keys import refuse_missing
+from wenet_uio.addons.nemo.config.layout import (
     LOADERS,
     MODEL,
     OF_FILE,
@@ -24,14 +22,20 @@ from wenet_uio.config.nemo.layout import (
     laid_out,
     targets,
 )
-from wenet_uio.config.nemo.loader import OTHERS, agreed, data_of, stated_keys
-from wenet_uio.config.nemo.model import OWN_PARTS, check_model
-from wenet_uio.config.nemo.optim import optim_keys
-from wenet_uio.config.nemo.tokenizer import tokenizer_keys
-from wenet_uio.config.nemo.trainer import trainer_keys
-from wenet_uio.config.nemo.validation import validation_data
+from wenet_uio.addons.nemo.config.loader import OTHERS, agreed, data_of, stated_keys
+from wenet_uio.addons.nemo.config.model import OWN_PARTS, check_model
+from wenet_uio.addons.nemo.config.optim import optim_keys
+from wenet_uio.addons.nemo.config.references import (
+    names_referred_to,
+    refuse_unresolved,
+    with_references,
+)
+from wenet_uio.addons.nemo.config.tokenizer import tokenizer_keys
+from wenet_uio.addons.nemo.config.trainer import trainer_keys
+from wenet_uio.addons.nemo.config.validation import validation_data
+from wenet_uio.config.base import ConfigError
+from wenet_uio.config.config import Config
 from wenet_uio.config.overrides import merged
-from wenet_uio.config.references import names_referred_to, refuse_unresolved, with_references
 
 OF_RUN = {
     "exp_manager": "the folder of a run is train.py --model_dir, and a run saves every epoch and "

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from wenet_uio.addons.nemo.config.keys import refuse_missing
+from wenet_uio.addons.nemo.config.references import refuse_unresolved
 from wenet_uio.config.base import ConfigError
-from wenet_uio.config.nemo.keys import refuse_missing
-from wenet_uio.config.references import refuse_unresolved
 
 MODEL = "tokenizer.model"
 """File of a sentencepiece model in NeMo's folder of a tokenizer."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from wenet_uio.addons.nemo.config.references import MISSING, refuse_unresolved
 from wenet_uio.config.base import ConfigError
-from wenet_uio.config.references import MISSING, refuse_unresolved
 from wenet_uio.config.schedules import BEYOND_ANY_RUN
 
 OPTIMIZERS = ("adam", "adamw")

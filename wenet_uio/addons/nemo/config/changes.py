@@ -13,9 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from wenet_uio.base.nearest import nearest_name
-from wenet_uio.config.base import ConfigError
-from wenet_uio.config.nemo.layout import (
+from wenet_uio.addons.nemo.config.layout import (
     LOADERS,
     MODEL,
     OF_FILE,
@@ -25,8 +23,10 @@ from wenet_uio.config.nemo.layout import (
     is_nemo_path,
     placed,
 )
+from wenet_uio.addons.nemo.config.references import is_referred_to
+from wenet_uio.base.nearest import nearest_name
+from wenet_uio.config.base import ConfigError
 from wenet_uio.config.overrides import Override, apply_override
-from wenet_uio.config.references import is_referred_to
 
 WITHOUT_EFFECT = {
     "exp_manager": "the folder of a run is train.py --model_dir",

@@ -1,0 +1,1 @@
+"""NeMo: its configurations, tarred sets and sources."""
