@@ -30,11 +30,16 @@ FOLDERS = sorted(
 TRAIN = "wenet_uio.bin.train --train_data train.list --cv_data cv.list --model_dir exp --config"
 FILES = {
     "muon.yaml": "optim: muon\n",
+    "nemo.yaml": "model: {train_ds: {manifest_filepath: train.json}}\n",
+    "reference.yaml": "cv_data: ${oc.env:LIST}\n",
 }
 """Files that ask for an add-on."""
 ASKED = [
     ("optim", f"{TRAIN} muon.yaml"),
     ("optim", f"{TRAIN} train.yaml --override_config optim=scaled_adam"),
+    ("nemo", f"{TRAIN} nemo.yaml"),
+    ("nemo", f"{TRAIN} reference.yaml"),
+    ("nemo", f"{TRAIN} train.yaml --override_config ++model.train_ds.manifest_filepath=a.json"),
 ]
 """Folder that was taken away, and a command that asks for it."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,6 @@ from typing import Any
 import yaml
 from pydantic import create_model
 
-from wenet_uio.addons.nemo.config.changes import Converted, keys_given, with_overrides
-from wenet_uio.addons.nemo.config.convert import from_nemo
-from wenet_uio.addons.nemo.config.layout import laid_out
 from wenet_uio.base.files import written_aside
 from wenet_uio.base.messages import warn_once
 from wenet_uio.base.uris import published, shown_values
@@ -22,9 +20,10 @@ from wenet_uio.config.choices import CHOICES, KNOWN_NAMES
 from wenet_uio.config.config import Config
 from wenet_uio.config.ctc_losses import check_ctc_losses, refuse_derived, with_views
 from wenet_uio.config.fine_tuning import fine_tuned, forget_units, refuse_units_file
-from wenet_uio.config.named_code import is_third_party
+from wenet_uio.config.named_code import is_third_party, named_object
 from wenet_uio.config.named_files import locate_files
-from wenet_uio.config.overrides import Override, parse_overrides, with_sources
+from wenet_uio.config.nemo import FROM_NEMO, WITH_OVERRIDES, has_nemo_sections, is_nemo_path
+from wenet_uio.config.overrides import Override, apply_override, parse_overrides, with_sources
 from wenet_uio.config.parts import check_parts, with_own_parts
 from wenet_uio.config.wenet import add_last_id, from_wenet, refuse_other_parts, to_wenet
 from wenet_uio.config.yaml_file import read_yaml
@@ -39,11 +38,12 @@ def parse_config(values: dict[str, Any], where: str) -> Config:
         ConfigError: one message that names every unknown key, wrong type and impossible value.
     """
     notes: list[str] = []
-    values = from_wenet(from_nemo(values, where, notes), where)
+    if has_nemo_sections(values):
+        values = named_object(FROM_NEMO, f"{where}: keys of NeMo")(values, where, notes)
     for note in notes:
         warn_once(note)
 
-    return _checked(values, where)
+    return _checked(from_wenet(values, where), where)
 
 
 def _checked(values: dict[str, Any], where: str) -> Config:
@@ -136,22 +136,25 @@ def _with_changes(
     """Return the config of a yaml with overrides, and notes for the log; see `load_config`."""
     model = None if start is None else keys_of(start)
 
-    def converted(layout: dict[str, Any]) -> Converted:
-        """Convert the sections of NeMo and WeNet in a yaml to the keys of Config."""
-        notes: list[str] = []
-        ours = from_nemo(layout, str(path), notes, given=keys_given(changes), of_model=of_model)
-        ours = from_wenet(ours, str(path))
+    def complete(content: dict[str, Any]) -> dict[str, Any]:
+        """Convert the keys of WeNet in a yaml, find its files, and add what it takes from `start`."""
+        ours = from_wenet(content, str(path))
         # WeNet writes model_dir; a model of WeNet may be trained further here
         if of_model or ours.get("model_dir"):
             add_last_id(ours, str(path))
 
         locate_files(ours, path, of_model=of_model)
-        if model is not None:
-            ours = fine_tuned(ours, model, str(path))
-        return Converted(ours, notes)
+        return ours if model is None else fine_tuned(ours, model, str(path))
 
-    changed = with_overrides(laid_out(values, str(path)), changes, converted)
-    values = changed.values
+    notes: list[str] = []
+    if has_nemo_sections(values) or any(is_nemo_path(change.path) for change in changes):
+        with_overrides = named_object(WITH_OVERRIDES, f"{path}: keys of NeMo")
+        values, notes = with_overrides(values, changes, complete, str(path), of_model=of_model)
+    else:
+        values = complete(deepcopy(values))
+        for change in changes:
+            apply_override(values, change)
+
     if changes:
         values = from_wenet(values, str(path))  # an override may name a key of WeNet
     if model is not None:
@@ -165,7 +168,7 @@ def _with_changes(
             "the author of the model, add --trust_code"
         )
 
-    return _checked(values, str(path)), changed.notes
+    return _checked(values, str(path)), notes
 
 
 def keys_of(config: Config) -> Mapping[str, Any]:

@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 import yaml
 
-from wenet_uio.addons.nemo.config.tokenizer import MODEL
 from wenet_uio.base.messages import warn_once
 from wenet_uio.config import Config, load_config, parse_config
 from wenet_uio.config.base import parse
 from wenet_uio.config.mixture import MixtureConf
+from wenet_uio.config.nemo import SENTENCEPIECE_MODEL
 from wenet_uio.dataset.plan.duration_bins import OUTLIER
 
 NOT_NEEDED = {
@@ -212,7 +212,10 @@ def _defaults(options: argparse.Namespace) -> Config:
 
 def _tokenizer_keys(options: argparse.Namespace) -> dict[str, Any]:
     """Return `tokenizer` and `tokenizer_conf` of --tokenizer and --langs."""
-    models = [str(Path(path, MODEL)) if Path(path).is_dir() else path for path in options.tokenizer]
+    models = [
+        str(Path(path, SENTENCEPIECE_MODEL)) if Path(path).is_dir() else path
+        for path in options.tokenizer
+    ]
     if options.langs is None:
         if len(models) > 1:
             raise ValueError(f"--tokenizer names {len(models)} models: give as many --langs")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from wenet_uio.addons.nemo.config import convert
 from wenet_uio.config import ConfigError, load_config
-from wenet_uio.config import load as loading
 
 ANSWERS = Path(__file__).parents[3] / "support/data/nemo_train_ds_answers.txt"
 GIVEN = {"type": "bpe", "batch_size": 8}
@@ -45,7 +45,7 @@ def test_the_table_of_published_sections_has_one_line_for_each_answer():
     answers = [line for line in lines if line.startswith("    filled: ")]
     assert len(lines) == 3 * len(answers) == 3 * 62
     loaded = sum(line == "    filled: loads data cv_data" for line in answers)
-    readme = (Path(loading.__file__).parent / "nemo/README.md").read_text(encoding="utf-8")
+    readme = (Path(convert.__file__).parent / "README.md").read_text(encoding="utf-8")
     assert f"{loaded} of NeMo's {len(answers)} published data sections load" in readme
 
 

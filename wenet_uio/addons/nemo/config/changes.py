@@ -6,26 +6,19 @@ Config, which is set afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from wenet_uio.addons.nemo.config.layout import (
-    LOADERS,
-    MODEL,
-    OF_FILE,
-    SHARED,
-    VARIABLES,
-    canonical,
-    is_nemo_path,
-    placed,
-)
+from wenet_uio.addons.nemo.config.convert import from_nemo
+from wenet_uio.addons.nemo.config.layout import MODEL, canonical, laid_out, placed
 from wenet_uio.addons.nemo.config.references import is_referred_to
 from wenet_uio.base.nearest import nearest_name
 from wenet_uio.config.base import ConfigError
+from wenet_uio.config.nemo import LOADERS, OF_FILE, SHARED, VARIABLES, is_nemo_path
 from wenet_uio.config.overrides import Override, apply_override
 
 WITHOUT_EFFECT = {
@@ -50,31 +43,43 @@ class Converted:
     """Lines for the log."""
 
 
-def keys_given(changes: Iterable[Override]) -> frozenset[str]:
-    """Return the keys of Config at the top that overrides change."""
-    return frozenset(change.path[0] for change in changes if not is_nemo_path(change.path))
-
-
 def with_overrides(
-    layout: dict[str, Any], changes: Sequence[Override], convert: Callable[[dict], Converted]
-) -> Converted:
-    """Return the keys of Config of a layout with overrides.
+    values: dict[str, Any],
+    changes: Sequence[Override],
+    complete: Callable[[dict[str, Any]], dict[str, Any]],
+    where: str,
+    *,
+    of_model: bool,
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the keys of Config of a yaml with overrides, and lines for the log.
 
     Args:
-        layout: content of a yaml, see layout.py; it is not changed.
+        values: content of the yaml; it is not changed.
         changes: overrides; a later one wins over an earlier one of the same key, in whatever
             spelling each is.
-        convert: returns the keys of Config of a layout.
+        complete: converts what is not NeMo's, and returns the keys of Config.
+        where: beginning of messages, such as the path of the yaml.
+        of_model: see `from_nemo`.
 
     Raises:
         ConfigError: an override cannot be set, or the result cannot be converted.
     """
+    given = frozenset(change.path[0] for change in changes if not is_nemo_path(change.path))
+
+    def convert(layout: dict[str, Any]) -> Converted:
+        notes: list[str] = []
+        ours = from_nemo(layout, where, notes, given=given, of_model=of_model)
+        return Converted(complete(ours), notes)
+
+    layout = laid_out(values, where)
     try:
-        return _in_order(deepcopy(layout), changes, convert)
+        converted = _in_order(deepcopy(layout), changes, convert)
     except ConfigError:
         # What an earlier override leaves open a later one may give: all of NeMo's first
         nemo_first = sorted(changes, key=lambda change: not is_nemo_path(change.path))
-        return _in_order(deepcopy(layout), nemo_first, convert)
+        converted = _in_order(deepcopy(layout), nemo_first, convert)
+
+    return converted.values, converted.notes
 
 
 def _in_order(

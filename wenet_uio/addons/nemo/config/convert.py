@@ -13,28 +13,25 @@ from typing import Any
 from wenet_uio.addons.nemo.config.augment import KEYS as AUGMENTATIONS
 from wenet_uio.addons.nemo.config.augment import augmentations
 from wenet_uio.addons.nemo.config.keys import refuse_missing
-from wenet_uio.addons.nemo.config.layout import (
-    LOADERS,
-    MODEL,
-    OF_FILE,
-    SHARED,
-    VARIABLES,
-    laid_out,
-    targets,
+from wenet_uio.addons.nemo.config.layout import MODEL, laid_out, targets
+from wenet_uio.addons.nemo.config.loader import (
+    OTHERS,
+    agreed,
+    data_of,
+    stated_keys,
+    validation_data,
 )
-from wenet_uio.addons.nemo.config.loader import OTHERS, agreed, data_of, stated_keys
-from wenet_uio.addons.nemo.config.model import OWN_PARTS, check_model
+from wenet_uio.addons.nemo.config.model import OWN_PARTS, check_model, tokenizer_keys
 from wenet_uio.addons.nemo.config.optim import optim_keys
 from wenet_uio.addons.nemo.config.references import (
     names_referred_to,
     refuse_unresolved,
     with_references,
 )
-from wenet_uio.addons.nemo.config.tokenizer import tokenizer_keys
 from wenet_uio.addons.nemo.config.trainer import trainer_keys
-from wenet_uio.addons.nemo.config.validation import validation_data
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.config import Config
+from wenet_uio.config.nemo import LOADERS, OF_FILE, SHARED, VARIABLES
 from wenet_uio.config.overrides import merged
 
 OF_RUN = {

@@ -12,54 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from wenet_uio.config.base import ConfigError
+from wenet_uio.config.nemo import LOADERS, OTHER_NAMES, SHARED
 from wenet_uio.config.overrides import Override, merged
 from wenet_uio.config.yaml_file import read_yaml
 
-LOADERS = ("train_ds", "validation_ds", "test_ds")
-OTHER_NAMES = {"training_ds": "train_ds", "val_ds": "validation_ds", "dev_ds": "validation_ds"}
-"""{other name of a section: its name}."""
 MODEL = "model of NeMo"
 """Key of the layout with what `model` of NeMo holds besides data, tokenizer and optimizer."""
-SHARED = ("tokenizer", "optim")
-"""Sections of NeMo whose names are keys of Config too. Here they are texts, in NeMo mappings."""
-OF_FILE = (
-    "trainer",
-    "exp_manager",
-    "hydra",
-    "name",
-    "mode",
-    "do_training",
-    "do_testing",
-    "init_from_nemo_model",
-    "init_from_pretrained_model",
-    "init_from_ptl_ckpt",
-    "init_strict",
-)
-"""Keys at the top of NeMo's files."""
-VARIABLES = (
-    "sample_rate",
-    "labels",
-    "dropout",
-    "repeat",
-    "separable",
-    "kernel_size_factor",
-    "timesteps",
-    "num_classes",
-    "model_defaults",
-)
-"""Keys at the top of NeMo's files that other keys refer to."""
-
-
-def is_nemo_path(path: tuple[str, ...]) -> bool:
-    """Tell whether a path belongs to NeMo's part of a config, rather than to a key of Config."""
-    first, *below = path
-    if first in (*LOADERS, *OTHER_NAMES, *OF_FILE, *VARIABLES):
-        return True
-    if not below:
-        return False
-    if first == "data":
-        return below[0] in (*LOADERS, *OTHER_NAMES)
-    return first in ("model", *SHARED)
 
 
 def canonical(path: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,5 +1,5 @@
-"""One loader of NeMo, or several with `multi_config`, as `data` with `filter_conf` and
-`batch_conf`.
+"""The loader of NeMo, or several with `multi_config`, as `data` with `filter_conf` and
+`batch_conf`; `validation_ds` as `cv_data`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from wenet_uio.addons.nemo.config.batches import (
 from wenet_uio.addons.nemo.config.keys import INSTEAD, NOT_NEEDED, check_keys, refuse_missing
 from wenet_uio.addons.nemo.config.sources import (
     SOURCES,
+    SPEECH,
     kinds_of,
     sources_of,
+    with_text_data,
     without_missing_paths,
 )
-from wenet_uio.addons.nemo.config.speech import SPEECH, with_text_data
 from wenet_uio.config.base import ConfigError
+from wenet_uio.config.weighted_paths import WEIGHTED, without_weights
 
 PER_BATCH = {"round_robin": "round_robin", "randomized_round_robin": "weighted", "zip": "zip"}
 """{sampler_fusion of NeMo: per_batch}."""
@@ -193,3 +195,66 @@ def _group(keys: Mapping[str, Any], where: str) -> dict[str, Any]:
         "batch_conf": keys["batch_conf"],
         "filter_conf": keys["filter_conf"],
     }
+
+
+def validation_data(
+    section: Mapping[str, Any], where: str, notes: list[str]
+) -> dict[str, Any] | None:
+    """Return the sources of a loader for validation; None if it names no data.
+
+    Validation reads every utterance once, in batches like those of training.
+
+    Args:
+        section: keys of the loader; none is null.
+        where: beginning of messages.
+        notes: gets a line for each key that is not needed.
+
+    Raises:
+        ConfigError: a key is unknown, or the data cannot be read.
+    """
+    datasets = section.get("datasets")
+    common = {key: value for key, value in section.items() if key != "datasets"}
+    parts = datasets.values() if isinstance(datasets, Mapping) else [{}]
+    sources: list[dict[str, Any]] = []
+
+    for part in parts:
+        loader = check_keys({**common, **part}, KNOWN, where, notes)
+        loader = without_missing_paths(loader, where, notes)
+        sources += sources_of(_without_batches(loader, where, notes), where)
+
+    return {"sources": list(map(_unweighted, sources))} if sources else None
+
+
+def _unweighted(source: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a source without its weight and those of its members and paths: with weights, some
+    utterances would be read twice and others never.
+    """
+    kept = {key: value for key, value in source.items() if key != "weight"}
+    for key in kept.keys() & {*WEIGHTED, "tarred_audio_filepath"}:
+        kept[key] = without_weights(kept[key])
+    if isinstance(kept.get("input_cfg"), list):
+        kept["input_cfg"] = list(map(_unweighted, kept["input_cfg"]))
+    return kept
+
+
+def _without_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
+    """Return a loader without filters and sizes of batches, and note them."""
+    if batches := [key for key in BATCHES if key in section]:
+        notes.append(
+            f"{where}: {', '.join(batches)}: not read here: validation has batches like those of "
+            "training, dataset_conf.batch_conf"
+        )
+    if filters := [key for key in FILTERS if key in section]:
+        notes.append(
+            f"{where}: {', '.join(filters)}: not read here: validation reads every utterance; give "
+            "a shorter list as --cv_data"
+        )
+
+    if section.get("trim_silence"):
+        notes.append(
+            f"{where}.trim_silence: not read here: validation and recognition read whole utterances"
+        )
+
+    loader = {key: value for key, value in section.items() if key not in (*BATCHES, *FILTERS)}
+    refuse_missing(loader, where, "model.validation_ds")
+    return loader

@@ -1,5 +1,5 @@
-"""What `model` of NeMo holds besides data, tokenizer and optimizer: values of the file, and an
-architecture, which is not read.
+"""What `model` of NeMo holds besides data and optimizer: a tokenizer, which becomes `tokenizer` and
+`tokenizer_conf`; and an architecture, which is not read.
 """
 
 from __future__ import annotations
@@ -7,7 +7,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from wenet_uio.addons.nemo.config.keys import refuse_missing
+from wenet_uio.addons.nemo.config.references import refuse_unresolved
 from wenet_uio.config.base import ConfigError
+from wenet_uio.config.nemo import SENTENCEPIECE_MODEL
 
 ENCODER = {
     "d_model": "output_size",
@@ -66,3 +69,92 @@ def _section(model: Mapping[str, Any]) -> str:
     is_squeezeformer = "squeeze" in str(encoder.get("_target_", "")).lower()
     name = "squeezeformer" if is_squeezeformer else "conformer"
     return f"encoder: {name} and encoder_conf: {{{shown or 'output_size: 256, num_blocks: 12'}}}"
+
+
+WORD_PIECES = "vocab.txt"
+"""File of word pieces in NeMo's folder of a tokenizer."""
+TYPES = {"bpe": ("sentencepiece", SENTENCEPIECE_MODEL), "wpe": ("huggingface", WORD_PIECES)}
+"""{type of NeMo: (tokenizer, file in the folder)}."""
+NEUTRAL = ("update_tokenizer", "hf_kwargs", "custom_tokenizer")
+"""Keys that change nothing if they are off."""
+PROMPT_TOKENS = "spl_tokens"
+"""Language of an aggregate whose units are those of Canary's prompt."""
+
+
+def tokenizer_keys(section: Any, where: str, notes: list[str]) -> dict[str, Any]:
+    """Return the keys of Config for a tokenizer of NeMo: `{type: bpe, dir: D}`, `{type: wpe, dir:
+    D}`, or `{type: agg, langs: {en: {…}, …}}`.
+
+    Args:
+        section: keys of the tokenizer.
+        where: beginning of messages.
+        notes: gets a line if the section names no tokenizer.
+
+    Raises:
+        ConfigError: the tokenizer has no equal here; the message says what to write.
+    """
+    if not isinstance(section, Mapping):
+        raise ConfigError(
+            f"{where}: expected type and dir, or type: agg and langs, found {section!r}"
+        )
+
+    refuse_unresolved(section, where)
+    section = _without_neutral(section, where)
+    if section.get("type") != "agg":
+        if "dir" in section and section["dir"] is None:
+            notes.append(
+                f"{where}.dir: null, the tokenizer of a model of NeMo, which is not read; write "
+                "tokenizer and tokenizer_conf"
+            )
+            return {}
+        return _of_folder(section, where, "model.tokenizer")
+
+    langs = section.get("langs")
+    if not isinstance(langs, Mapping) or not langs:
+        raise ConfigError(f"{where}.langs: expected a tokenizer for each language, found {langs!r}")
+
+    languages = {}
+    for language, part in langs.items():
+        name = f"langs.{language}"
+        keys = _of_folder(part, f"{where}.{name}", f"model.tokenizer.{name}")
+        languages[str(language)] = {"tokenizer": keys["tokenizer"], **keys["tokenizer_conf"]}
+
+    return {"tokenizer": "aggregate", "tokenizer_conf": {"languages": languages}}
+
+
+def _without_neutral(section: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return a section without keys that are off."""
+    if section.get("custom_tokenizer"):
+        changes = ["~model.tokenizer.custom_tokenizer"]
+        if PROMPT_TOKENS in (section.get("langs") or {}):
+            changes.append(f"~model.tokenizer.langs.{PROMPT_TOKENS}")
+        raise ConfigError(
+            f"{where}.custom_tokenizer: its code is not run, and no prompt is put before the texts; "
+            f"train on the texts with the tokenizers of the languages: --override_config "
+            f"{' '.join(changes)}; or write model: whisper, which has a prompt of languages and task"
+        )
+    if on := [key for key in NEUTRAL if section.get(key)]:
+        raise ConfigError(
+            f"{where}.{on[0]}: has no equal here; remove it, or write tokenizer and tokenizer_conf"
+        )
+    return {key: value for key, value in section.items() if key not in NEUTRAL}
+
+
+def _of_folder(section: Any, where: str, prefix: str) -> dict[str, Any]:
+    """Return the keys of Config for a tokenizer in one folder."""
+    if isinstance(section, Mapping):
+        refuse_missing(section, where, prefix)
+    tokenizer_type = section.get("type") if isinstance(section, Mapping) else None
+    if tokenizer_type not in TYPES or not isinstance(section.get("dir"), str):
+        files = " or ".join(
+            f"type: {name} and dir, the folder of {TYPES[name][1]}" for name in TYPES
+        )
+        raise ConfigError(
+            f"{where}: expected {files}, found {section!r}; for another tokenizer write tokenizer "
+            "and tokenizer_conf"
+        )
+
+    tokenizer, file = TYPES[tokenizer_type]
+    folder = section["dir"]
+    path = folder if folder.endswith(file) else f"{folder.rstrip('/')}/{file}"
+    return {"tokenizer": tokenizer, "tokenizer_conf": {"model_path": path}}
