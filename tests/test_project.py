@@ -44,32 +44,6 @@ def test_torch_and_torchaudio_are_exactly_the_same_release():
 
 
 @pytest.mark.parametrize("path", READMES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_relative_link_of_a_readme_leads_to_an_existing_path(path):
-    links = re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8"))
-    targets = [link.split("#")[0] for link in links if not re.match(r"[a-z]+:|#", link)]
-    missing = [target for target in targets if not (path.parent / target).exists()]
-    assert not missing
-
-
-def anchors(path: Path) -> set[str]:
-    """Anchors of the headings of a page, as GitHub makes them."""
-    headings = re.findall(r"^#+ +(.+?) *$", path.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-@pytest.mark.parametrize(
-    "path", [*READMES, ROOT / "CONTRIBUTING.md"], ids=lambda path: str(path.relative_to(ROOT))
-)
-def test_every_anchor_of_a_link_is_a_heading_of_the_page(path):
-    links = re.findall(r"\]\(([^)\s:]*)#([^)\s]+)\)", path.read_text(encoding="utf-8"))
-    assert [
-        f"{page}#{name}"
-        for page, name in links
-        if name not in anchors(path.parent / page if page else path)
-    ] == []
-
-
-@pytest.mark.parametrize("path", READMES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_readme_has_at_most_300_lines(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 300
 

@@ -11,7 +11,6 @@ import yaml
 import wenet_uio
 from docs.generator.pages import navigation
 from docs.generator.pages import pages as generated
-from docs.generator.repository import page_of
 from tests.support.docs.blocks import DOCS
 from tests.support.serve.browser import PATIENCE, chromium
 
@@ -29,15 +28,8 @@ def all_pages():
 
 
 @pytest.mark.parametrize("path", WRITTEN, ids=ids)
-def test_a_page_is_short_and_its_links_lead_to_pages(path, all_pages):
-    text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 300
-    for link in re.findall(r"\]\(([^)\s]+)\)", text):
-        if not re.match(r"[a-z]+:|#", link):
-            target = (path.parent / link.split("#")[0]).resolve()
-            page = page_of(target.relative_to(ROOT).as_posix())
-            assert page in all_pages or target.suffix in (".png", ".svg", ".html"), link
-            assert target.is_file(), link
+def test_a_page_is_short(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 300
 
 
 @pytest.mark.parametrize("path", WRITTEN, ids=ids)
@@ -162,11 +154,9 @@ def test_the_version_is_the_same_in_all_files():
 
 
 @pytest.mark.parametrize("name", ["CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"])
-def test_files_and_links_of_the_pages_for_contributors_exist(name):
+def test_files_that_the_pages_for_contributors_name_exist(name):
     text = (ROOT / name).read_text(encoding="utf-8")
-    named = re.findall(r"\]\(([\w./-]+)", text) + re.findall(
-        r"`([\w.]+/[\w./-]*\w\.\w+|\w+\.md)`", text
-    )
+    named = re.findall(r"`([\w.]+/[\w./-]*\w\.\w+|\w+\.md)`", text)
     assert [
         path
         for path in named

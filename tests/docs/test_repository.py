@@ -9,7 +9,6 @@ import pytest
 from docs.generator.pages import pages
 from docs.generator.repository import (
     LINK,
-    file_of,
     notebook_page,
     notebooks,
     page_of,
@@ -23,13 +22,17 @@ WRITTEN = sorted(
     {*readmes(), "README.zh.md"}
     | {path.relative_to(ROOT).as_posix() for path in DOCS.rglob("*.md")}
 )
-ALL_PAGES = {path.relative_to(DOCS).as_posix() for path in DOCS.glob("**/*.md")} | pages().keys()
+
+
+@pytest.fixture(scope="module")
+def all_pages() -> set[str]:
+    return {path.relative_to(DOCS).as_posix() for path in DOCS.glob("**/*.md")} | pages().keys()
 
 
 def targets(text):
     """The relative targets of the links outside of code."""
     found = [match["target"] for match in LINK.finditer(text)]
-    return [target for target in found if target and not re.match(r"[a-z]+:|#", target)]
+    return [target for target in found if target and not re.match(r"[a-z]+:", target)]
 
 
 def test_every_readme_for_users_and_every_notebook_is_a_page_of_its_own():
@@ -41,24 +44,37 @@ def test_every_readme_for_users_and_every_notebook_is_a_page_of_its_own():
         assert path.relative_to(ROOT).as_posix() in readmes()
 
 
-@pytest.mark.parametrize("page", sorted(ALL_PAGES))
-def test_links_of_the_site_lead_to_pages(page):
-    source = file_of(page)
-    written = (ROOT / source).is_file()
-    text = (ROOT / source).read_text(encoding="utf-8") if written else pages()[page]
-
+def broken_on_the_site(text, page, all_pages):
+    """The links of the page that lead to no page or file of the site."""
+    folder = posixpath.dirname(page)
+    broken = []
     for target in targets(site_links(text, page)):
-        path = posixpath.normpath(posixpath.join(posixpath.dirname(page), target.split("#")[0]))
-        assert path in ALL_PAGES or (DOCS / path).is_file(), target
+        linked = target.split("#")[0]
+        path = posixpath.normpath(posixpath.join(folder, linked)) if linked else page
+        if path not in all_pages and not (DOCS / path).is_file():
+            broken.append(target)
+    return broken
 
 
 @pytest.mark.parametrize("path", WRITTEN)
-def test_every_link_of_a_readme_or_page_opens_in_a_clone(path):
+def test_every_link_of_a_readme_or_page_opens_in_a_clone_and_on_the_site(path, all_pages):
     file = ROOT / path
-    for target in targets(file.read_text(encoding="utf-8")):
-        linked = (file.parent / target.split("#")[0]).resolve()
+    text = file.read_text(encoding="utf-8")
+    for target in targets(text):
+        linked_path = target.split("#")[0]
+        linked = (file.parent / linked_path).resolve() if linked_path else file
         assert linked.exists(), target
         assert linked.suffix != ".md" or anchor_of(target) in (None, *anchors_in(linked)), target
+
+    page = page_of(path)
+    if path != "README.zh.md":  # of the clone alone
+        assert broken_on_the_site(text, page, all_pages) == []
+
+
+def test_links_of_generated_pages_lead_to_pages(all_pages):
+    generated = all_pages - {page_of(path) for path in WRITTEN}
+    broken = {page: broken_on_the_site(pages()[page], page, all_pages) for page in generated}
+    assert {page: links for page, links in broken.items() if links} == {}
 
 
 def anchor_of(target):

@@ -14,10 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
-from kubeflow_trainer_api.models.jobset_v1alpha2_job_set import JobsetV1alpha2JobSet
 
 from tests.examples.test_corpora import call, recipe
 from tests.examples.test_large import TINY, make_sources
@@ -171,6 +169,8 @@ def objects(name: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", ["train.jobset.yaml", "pack.job.yaml", "prepare.rayjob.yaml"])
 def test_objects_of_kubernetes_have_its_schema(name):
+    import kubernetes_validate
+
     checkable = objects(name)
     assert checkable
     for content in checkable:
@@ -178,6 +178,10 @@ def test_objects_of_kubernetes_have_its_schema(name):
 
 
 def test_the_jobset_has_the_schema_of_jobsets():
+    from kubeflow_trainer_api.models.jobset_v1alpha2_job_set import (  # 1 s
+        JobsetV1alpha2JobSet,
+    )
+
     content = yaml.safe_load((CLUSTER / "train.jobset.yaml").read_text())
     parsed = JobsetV1alpha2JobSet.from_dict(content)
     assert parsed is not None

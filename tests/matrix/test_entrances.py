@@ -21,14 +21,13 @@ from pathlib import Path
 
 import jiwer
 import numpy as np
-import openai
 import pytest
 import soundfile
 import torch
 
 import wenet_uio
 from tests.support.serve.browser import Visitor, chromium, program
-from tests.support.serve.clients import START, sentences, served, speak
+from tests.support.serve.clients import START, openai_client, sentences, served, speak
 from tests.support.serve.trained_digits import RATE, WORDS, fit, voice, write_untrained
 from wenet_uio.dataset.chain.waveform import resample
 
@@ -191,7 +190,7 @@ def by_stream(
 
 
 def by_http(url: str, paths: dict[str, Path]) -> dict[str, str]:
-    client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+    client = openai_client(url)
     return {
         name: client.audio.transcriptions.create(model="any", file=path).text
         for name, path in paths.items()

@@ -4,12 +4,11 @@ import socket
 from urllib.parse import urlsplit
 
 import aiohttp
-import openai
 import pytest
 
 from tests.addons.serve.conftest import NO_ENDS
 from tests.api.conftest import write_model
-from tests.support.serve.clients import START, of_type, sentences, served, speak
+from tests.support.serve.clients import START, of_type, openai_client, sentences, served, speak
 from wenet_uio import load_model
 from wenet_uio.addons.serve.options import ServeOptions
 
@@ -92,7 +91,9 @@ def test_an_unknown_path_is_not_found(server, path):
 
 
 def test_the_model_is_listed_and_found_by_its_name(server, recogniser):
-    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+    import openai
+
+    client = openai_client(server.url)
     (listed,) = client.models.list()
     assert listed.id == "model"
     assert client.models.retrieve("model") == listed

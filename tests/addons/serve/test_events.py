@@ -8,12 +8,11 @@ import time
 
 import aiohttp
 import numpy as np
-import openai
 import pytest
 
 from tests.addons.serve.test_transcriptions import encoded, post
 from tests.api.conftest import bursts
-from tests.support.serve.clients import served
+from tests.support.serve.clients import openai_client, served
 from wenet_uio.addons.serve import events
 from wenet_uio.addons.serve.options import Limits, ServeOptions
 from wenet_uio.audio.decoders import AudioError
@@ -27,7 +26,7 @@ def speech(speech):
 
 @pytest.fixture
 def client(server):
-    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+    return openai_client(server.url)
 
 
 def events_of(client, content, **fields):
@@ -150,12 +149,14 @@ def test_a_request_that_fails_before_its_first_text_has_the_status_of_its_error(
 def test_an_error_after_the_first_text_is_an_event_that_the_openai_package_raises(
     recogniser, speech, monkeypatch, error, message
 ):
+    import openai
+
     def fail():
         raise error
 
     slowed(recogniser, monkeypatch, after_first=fail)
     with served(recogniser, ServeOptions()) as server:
-        client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+        client = openai_client(server.url)
         parts = client.audio.transcriptions.create(
             model="any", file=("t.wav", encoded(speech)), stream=True
         )

@@ -7,14 +7,13 @@ import io
 import random
 
 import numpy as np
-import openai
 import pytest
 import soundfile
 
 import wenet_uio
 from tests.api.conftest import RATE
 from tests.support.search.tone_model import tones, write_tone_model
-from tests.support.serve.clients import sentences, served, speak
+from tests.support.serve.clients import openai_client, sentences, served, speak
 from wenet_uio.addons.serve.options import ServeOptions
 from wenet_uio.export.onnx_files import to_onnx
 from wenet_uio.export.onnx_graphs import streams_graphs
@@ -50,7 +49,7 @@ def test_clients_of_an_export_hear_what_was_said_and_what_the_checkpoint_hears(r
         recogniser = wenet_uio.load_model(model, device="cpu")
         with served(recogniser, ServeOptions()) as home:
             texts[model] = asyncio.run(all_together(home.socket_url))
-            client = openai.OpenAI(base_url=f"{home.url}/v1", api_key="none", max_retries=0)
+            client = openai_client(home.url)
             recording = io.BytesIO()
             soundfile.write(recording, talks[0], RATE, format="WAV")
             recording.name = "talk.wav"

@@ -8,12 +8,11 @@ import zlib
 
 import aiohttp
 import numpy as np
-import openai
 import pytest
 
 from tests.addons.serve.test_connections import address
 from tests.addons.serve.test_transcriptions import encoded, post
-from tests.support.serve.clients import served
+from tests.support.serve.clients import openai_client, served
 from wenet_uio.addons.serve.forms import MOST_FIELD_BYTES, MOST_PARTS
 from wenet_uio.addons.serve.options import ServeOptions
 
@@ -113,7 +112,7 @@ def test_fields_that_may_come_several_times_are_all_used(recogniser, talk, speec
         }
         for name, repeated in fields.items():
             assert answer_to(server, form(talk, *repeated)) == (200, {"text": expected}), name
-        client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+        client = openai_client(server.url)
         granularities = ["word", "segment"]
         found = client.audio.transcriptions.create(
             model="any",

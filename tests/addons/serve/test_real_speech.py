@@ -6,12 +6,11 @@ import asyncio
 import json
 
 import numpy as np
-import openai
 import pytest
 import soundfile
 
 import wenet_uio
-from tests.support.serve.clients import START, sentences, served, speak
+from tests.support.serve.clients import START, openai_client, sentences, served, speak
 from tests.support.serve.trained_digits import RATE, WORDS, speech
 from wenet_uio.addons.serve.options import ServeOptions
 from wenet_uio.bin import transcribe
@@ -80,7 +79,7 @@ def test_texts_of_recordings_are_those_of_transcribe(home, trained, utterances, 
     assert transcribe.main([*options, *map(str, paths)]) == 0
     printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     expected = [" ".join(passage["text"] for passage in each["passages"]) for each in printed]
-    client = openai.OpenAI(base_url=f"{home.url}/v1", api_key="none", max_retries=0)
+    client = openai_client(home.url)
     found = [client.audio.transcriptions.create(model="any", file=path) for path in paths]
     assert [each.text for each in found] == expected
     assert all(expected)

@@ -6,7 +6,6 @@ from itertools import product
 
 import aiohttp
 import numpy as np
-import openai
 import pytest
 import soundfile
 import torch
@@ -14,7 +13,7 @@ import torch
 from tests.api.conftest import TRANSDUCER, bursts, write_model
 from tests.support.audio.arrays import npy, pth
 from tests.support.models.tiny_whisper import SPECIAL, tiny, tiny_config
-from tests.support.serve.clients import served, speak
+from tests.support.serve.clients import openai_client, served, speak
 from wenet_uio.addons.serve.messages import RefusedError
 from wenet_uio.addons.serve.metrics import Metrics
 from wenet_uio.addons.serve.options import Limits, ServeOptions
@@ -40,7 +39,7 @@ def talk(speech):
 
 @pytest.fixture
 def client(server):
-    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+    return openai_client(server.url)
 
 
 def test_the_openai_package_gets_the_text_of_the_python_interface(client, recogniser, talk):
@@ -118,7 +117,7 @@ def test_the_prompt_and_the_own_field_are_hot_words(recogniser, talk):
     with served(
         recogniser, ServeOptions(transcribing={"mode": mode, "hot_word_score": 20.0})
     ) as server:
-        client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+        client = openai_client(server.url)
         plain = recogniser.transcribe(talk, mode=mode).text
         hot = recogniser.transcribe(
             talk, mode=mode, hot_words=["hag", "g h"], hot_word_score=20.0
@@ -197,6 +196,8 @@ def test_silence_and_a_very_short_recording_have_an_empty_text(client):
 def test_a_wrong_request_is_an_error_of_the_openai_package_with_the_reason(
     client, talk, file, fields, message
 ):
+    import openai
+
     with pytest.raises(openai.APIStatusError) as raised:
         client.audio.transcriptions.create(
             model="any", file=("t.wav", talk if file is None else file), **fields
@@ -303,6 +304,8 @@ def test_arrays_and_tensors_are_refused_unless_they_are_allowed(recogniser, cont
 
 
 def test_a_model_that_does_not_translate_says_so(client, talk):
+    import openai
+
     with pytest.raises(openai.BadRequestError, match="this model does not translate"):
         client.audio.translations.create(model="any", file=("t.wav", talk))
 

@@ -17,11 +17,20 @@ import pytest
 from aiohttp import web
 
 if TYPE_CHECKING:
+    from openai import OpenAI
+
     from wenet_uio.addons.serve.app import Server
 
 PATIENCE = 60
 """Seconds within which a server starts, and ends."""
 START = {"signal": "start", "nbest": 1, "continuous_decoding": True}
+
+
+def openai_client(url: str) -> OpenAI:
+    """Return a client of OpenAI's package for a server."""
+    from openai import OpenAI  # 0.5 s, which the collection of all tests would pay
+
+    return OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
 
 
 class Served:
