@@ -3,7 +3,8 @@
 Each cell is a file in one container, perhaps damaged, that enters by one door. `equal`: its samples
 are those of FFmpeg's decoding of the same bytes, or of the recording, within the tolerance of the
 codec. `named`: it is refused, and the message has its key or path. Any other cell fails the test.
-The table is printed: `pytest -s tests/matrix`.
+In every change a plane of the cells runs, which has each pair of a container, a damage and a door;
+with `--all` every cell. The table is printed: `pytest -s --all tests/matrix`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import tarfile
 from collections.abc import Callable, Iterator
 from io import BytesIO
+from itertools import product
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -285,17 +287,19 @@ def outcome(door: Door, data: bytes, name: str, damage: str, folder: Path) -> st
     return f"silent: {len(ours) / RATE:.2f} s, FFmpeg {len(expected[0]) / RATE:.2f} s"
 
 
-def cells(folder: Path) -> Iterator[tuple[str, str, str, str]]:
-    for name in OPTIONS:
+def cells(folder: Path, every: bool) -> Iterator[tuple[str, str, str, str]]:
+    """Yield (container, damage, door, outcome) of every cell, or of the plane."""
+    for row, name in enumerate(OPTIONS):
         whole = encoded(name, SECONDS)
         if whole is None:
             continue
-        for damage, damaged in DAMAGE.items():
+        for column, (damage, damaged) in enumerate(DAMAGE.items()):
             data = damaged(whole)
-            for title, door in DOORS.items():
-                place = folder / f"{name}-{damage}-{title}"
-                place.mkdir()
-                yield name, damage, title, outcome(door, data, name, damage, place)
+            for number, (title, door) in enumerate(DOORS.items()):
+                if every or (row + column + number) % len(DAMAGE) == 0:
+                    place = folder / f"{name}-{damage}-{title}"
+                    place.mkdir()
+                    yield name, damage, title, outcome(door, data, name, damage, place)
 
 
 def table(results: list[tuple[str, str, str, str]]) -> str:
@@ -308,18 +312,35 @@ def table(results: list[tuple[str, str, str, str]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def test_every_cell_equals_ffmpegs_decoding_or_is_named(tmp_path, monkeypatch):
-    monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
-    results = list(cells(tmp_path))
-    print(table(results))
-    assert len(results) >= 2000
-
+def check_cells(results: list[tuple[str, str, str, str]]) -> None:
+    assert [cell for cell in results if cell[3] not in ("equal", "named")] == []
     # Recordings without damage are read, except by tars, which know members by their suffixes.
     refused = {
         name: door for name, damage, door, what in results if (damage, what) == ("whole", "named")
     }
     assert set(refused.values()) <= {"tar", "tar.gz", "nemo"}
-    assert [cell for cell in results if cell[3] not in ("equal", "named")] == []
+
+
+def test_a_plane_of_the_cells_equals_ffmpegs_decoding_or_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
+    results = list(cells(tmp_path, every=False))
+    check_cells(results)
+
+    names = {name for name in OPTIONS if encoded(name, SECONDS)}
+    assert len(names) >= len(OPTIONS) - 2  # an FFmpeg may lack an encoder
+    pairs = {(name, damage) for name, damage, _, _ in results}
+    assert pairs == set(product(names, DAMAGE))
+    assert {(name, door) for name, _, door, _ in results} == set(product(names, DOORS))
+    assert {(damage, door) for _, damage, door, _ in results} == set(product(DAMAGE, DOORS))
+
+
+@pytest.mark.all
+def test_every_cell_equals_ffmpegs_decoding_or_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
+    results = list(cells(tmp_path, every=True))
+    print(table(results))
+    assert len(results) >= 2000
+    check_cells(results)
 
     # Other versions of FFmpeg write and read other bytes.
     page = PAGE.read_text(encoding="utf-8")
@@ -330,14 +351,14 @@ def test_every_cell_equals_ffmpegs_decoding_or_is_named(tmp_path, monkeypatch):
 def test_a_check_of_one_list_with_every_damage_names_exactly_the_damaged(tmp_path, monkeypatch):
     monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
     lines, expected = [], set()
-    for name in OPTIONS:
+    for number, (name, damage) in enumerate(product(OPTIONS, DAMAGE)):
         whole = encoded(name, SECONDS)
-        if whole is None:
-            continue
-        for damage, damaged in DAMAGE.items():
-            key, data = f"{name}-{damage}", damaged(whole)
+        if whole is not None and number % 4 == 0:  # each damage with five containers
+            key = f"{name}-{damage}"
             (tmp_path / key).mkdir()
-            if outcome(through_check, data, name, damage, tmp_path / key) == "named":
+            try:
+                through_check(DAMAGE[damage](whole), name, tmp_path / key)
+            except (ValueError, OSError):
                 expected.add(key)
 
             path = tmp_path / key / f"{KEY}-{name}"
