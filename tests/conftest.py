@@ -4,11 +4,9 @@ and say why.
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import io
 import os
-import shutil
 import urllib.request
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -142,25 +140,6 @@ def nemo_train_ds(nemo_examples: Path) -> Path:
     folder = nemo_examples.parent / "nemo_train_ds"
     if not folder.is_dir():
         pytest.skip(f"{folder} does not exist")
-    return folder
-
-
-@pytest.fixture(scope="session")
-def trained(corpora: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of a model that was trained on digits; see trained_digits.py. All processes of the
-    tests share it.
-    """
-    from tests.support.serve.trained_digits import train_model  # imports torch
-
-    root = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        root = root.parent
-    folder = root / "trained_digits"
-    with open(root / "trained_digits.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "final.pt").exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            train_model(corpora / "fsdd" / "recordings", folder)
     return folder
 
 

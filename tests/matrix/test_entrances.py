@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import shutil
 from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
@@ -29,14 +28,13 @@ import wenet_uio
 from tests.support import preloaded
 from tests.support.serve.browser import Visitor, chromium, program
 from tests.support.serve.clients import START, openai_client, sentences, served, speak
-from tests.support.serve.trained_digits import MARGIN, RATE, WORDS, fit, voice, write_untrained
+from tests.support.serve.trained_digits import RATE, WORDS, fit, voice, write_untrained
 from wenet_uio.dataset.chain.waveform import resample
 
 PAGE = Path(__file__).parents[2] / "docs/concepts/one-text.md"
 ROOT = Path(__file__).parents[2]
 DIGITS = (3, 1, 4, 2)
 TEXT = " ".join(WORDS[digit] for digit in DIGITS)
-UTTERANCES, STEPS = 40, 450
 LONG = "as it lies"
 OF_EACH_KIND = ("quiet 5, noise -60", "a click", "2 channels", "8000 Hz", "mp3", "0.05 s")
 """Recordings of every change."""
@@ -60,10 +58,10 @@ def around(samples: np.ndarray, quiet: float, level: float | None = None) -> np.
     return samples + np.random.default_rng(5).normal(0, 10 ** (level / 20), len(samples))
 
 
-def sentences_of_training() -> list[tuple[int, ...]]:
+def sentences_of_training(count: int = 40) -> list[tuple[int, ...]]:
     """The digits of each sentence that the model is trained on."""
     random = np.random.default_rng(1)
-    return [DIGITS, *(tuple(random.permutation(10)[:4]) for _ in range(UTTERANCES - 1))]
+    return [DIGITS, *(tuple(random.permutation(10)[:4]) for _ in range(count - 1))]
 
 
 @pytest.fixture(scope="module")
@@ -73,14 +71,11 @@ def every(pytestconfig) -> bool:
 
 
 @pytest.fixture(scope="module")
-def model(corpora, trained, every, tmp_path_factory):
-    """Folder of a model; with `--all` of one that has heard quiet and noise."""
+def model(corpora, every, tmp_path_factory):
+    """Folder of a model that has heard quiet and noise."""
     folder = tmp_path_factory.mktemp("sturdy") / "model"
-    if not every:
-        return shutil.copytree(trained, folder)  # exports are written there
-
     random = np.random.default_rng(2)
-    texts = sentences_of_training()
+    texts = sentences_of_training(40 if every else 12)
     spoken = [
         around(
             sentence(corpora / "fsdd/recordings", digits, random),
@@ -89,24 +84,21 @@ def model(corpora, trained, every, tmp_path_factory):
         )
         for number, digits in enumerate(texts)
     ]
+    steps = 450 if every else 150
     untrained = write_untrained(folder)
     torch.set_num_threads(1)  # the order of sums must not depend on the machine
     torch.manual_seed(1)
-    fit(untrained, [torch.from_numpy(each * 32768).float() for each in spoken], texts, STEPS)
+    fit(untrained, [torch.from_numpy(each * 32768).float() for each in spoken], texts, steps)
     torch.save(untrained.state_dict(), folder / "final.pt")
     return folder
 
 
 @pytest.fixture(scope="module")
-def recordings(corpora, trained, every, tmp_path_factory):
+def recordings(corpora, every, tmp_path_factory):
     """{name: path}"""
     folder = tmp_path_factory.mktemp("recordings")
     random = np.random.default_rng(2)
-    if every:
-        clean = sentence(corpora / "fsdd/recordings", DIGITS, random)
-    else:  # the small model knows it by heart
-        margin = int(MARGIN * RATE)
-        clean = soundfile.read(trained / "digits.wav")[0][margin:-margin]
+    clean = sentence(corpora / "fsdd/recordings", DIGITS, random)
     usual = around(clean, 0.2, -60)
     paths: dict[str, Path] = {}
 

@@ -1,5 +1,8 @@
 """A server of an untrained model that can stream, and speech-like samples."""
 
+import fcntl
+import os
+import shutil
 import sys
 import threading
 
@@ -10,6 +13,7 @@ import wenet_uio
 from tests.api.conftest import bursts, write_model
 from tests.support.serve.browser import Visitor
 from tests.support.serve.clients import served
+from tests.support.serve.trained_digits import train_model
 from wenet_uio.addons.serve.options import ServeOptions
 
 NO_ENDS = ServeOptions(endpoints={})
@@ -26,6 +30,23 @@ def recogniser(tmp_path_factory):
     return wenet_uio.load_model(
         write_model(tmp_path_factory.mktemp("model") / "bursts"), device="cpu"
     )
+
+
+@pytest.fixture(scope="session")
+def trained(corpora, tmp_path_factory):
+    """Folder of a model that was trained on digits; see trained_digits.py. All processes of the
+    tests share it.
+    """
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+    folder = root / "trained_digits"
+    with open(root / "trained_digits.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "final.pt").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            train_model(corpora / "fsdd" / "recordings", folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
