@@ -6,7 +6,7 @@ from pathlib import Path
 from wenet_uio.config.encoder_kind import ENCODERS
 from wenet_uio.config.family import FAMILIES
 from wenet_uio.config.source import SOURCES
-from wenet_uio.dataset.kinds.features.checks import STEPS
+from wenet_uio.dataset.kinds.audio import STEPS
 from wenet_uio.search.modes import known_modes
 
 ROOT = Path(__file__).resolve().parents[2]

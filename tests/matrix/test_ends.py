@@ -23,7 +23,7 @@ from tests.support.ends.rows import ROWS
 from wenet_uio.config.encoder_kind import ENCODERS, encoder_kind
 from wenet_uio.config.family import families
 from wenet_uio.config.source import SOURCES
-from wenet_uio.dataset.kinds.table import KINDS
+from wenet_uio.dataset.kinds.kind import KINDS
 
 PAGE = Path(__file__).parents[2] / "docs/concepts/ends.md"
 

@@ -34,10 +34,10 @@ SOURCES: dict[str, str] = {
     "parquet": f"{_FOLDERS}.sources.containers:CONTAINERS",
     "mds": f"{_FOLDERS}.sources.containers:CONTAINERS",
     "litdata": f"{_FOLDERS}.sources.containers:CONTAINERS",
-    "txt": f"{_FOLDERS}.kinds.text.source:TEXT",
-    "txt_pair": f"{_FOLDERS}.kinds.text.source:PAIR",
-    "multimodal_conversation": f"{_FOLDERS}.kinds.conversation.source:CONVERSATION",
-    "tts_text": f"{_FOLDERS}.kinds.to_speak.source:TO_SPEAK",
+    "txt": f"{_FOLDERS}.kinds.text:TEXT",
+    "txt_pair": f"{_FOLDERS}.kinds.text:PAIR",
+    "multimodal_conversation": f"{_FOLDERS}.kinds.conversation:CONVERSATION",
+    "tts_text": f"{_FOLDERS}.kinds.to_speak:TO_SPEAK",
     "group": "wenet_uio.config.mixture:GROUP",
 }
 """{type in the yaml: `module:name` of its SourceType}. Nothing else in the package names a type

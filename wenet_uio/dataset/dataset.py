@@ -31,12 +31,13 @@ from wenet_uio.dataset.ctc_path import RequireCtcPath
 from wenet_uio.dataset.cursor import Cursor
 from wenet_uio.dataset.decoder_positions import RequirePositions
 from wenet_uio.dataset.formats.data_list import DataType
-from wenet_uio.dataset.kinds.features.checks import STEPS, WAVEFORM_STEPS, check_features
-from wenet_uio.dataset.kinds.to_speak.example import require_speaker
+from wenet_uio.dataset.kinds.audio import STEPS, WAVEFORM_STEPS, check_features
+from wenet_uio.dataset.kinds.kind import Chains
+from wenet_uio.dataset.kinds.to_speak import require_speaker
 from wenet_uio.dataset.loader import Loader
 from wenet_uio.dataset.open import open_for
 from wenet_uio.dataset.options import LoaderOptions
-from wenet_uio.dataset.reader import BatchReader, Chains
+from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.dataset.types import Operator
 from wenet_uio.text.labels import AnyTokenizer, CallableTokenizer, Tokenizer
 

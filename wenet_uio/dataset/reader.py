@@ -8,31 +8,25 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch.utils.data import Dataset
 
-from wenet_uio.audio.decoders import AudioError, Channel
+from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.read import OUT_OF_RESOURCES
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.config.filters import FilterConf
 from wenet_uio.dataset.chain.padding import pad
-from wenet_uio.dataset.chain.tokens import Filter
 from wenet_uio.dataset.corpus.base import Corpus
-from wenet_uio.dataset.corpus.mixture import Mixture
 from wenet_uio.dataset.cursor import Work
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.frames import seconds_of
-from wenet_uio.dataset.kinds.kind import Reading
-from wenet_uio.dataset.kinds.table import KINDS
-from wenet_uio.dataset.kinds.to_speak.example import spoken
+from wenet_uio.dataset.kinds.kind import Chains, Reading, SampleKind, kind_of
 from wenet_uio.dataset.types import (
     Batch,
     BatchOperator,
     CollatedBatch,
     ConversationExample,
     Example,
-    ExampleToSpeak,
     Operator,
     SampleRef,
     Skipped,
@@ -42,28 +36,6 @@ from wenet_uio.dataset.types import (
 
 READERS = 8
 """Samples of a batch that a worker fetches at the same time from remote stores."""
-
-
-class Chains(NamedTuple):
-    """The operators for each kind of sample."""
-
-    audio: tuple[Operator, ...] = ()
-    features: tuple[Operator, ...] = ()
-    """For stored features."""
-    text: tuple[Operator, ...] = ()
-    """For texts without audio."""
-
-    def of(self, example: Example) -> tuple[Operator, ...]:
-        """Return the operators for an example."""
-        return getattr(self, example.chain) if example.chain else ()
-
-    def with_filter(self, filter_conf: FilterConf) -> Chains:
-        """Return the same operators with other bounds on tokens."""
-
-        def changed(operator: Operator) -> Operator:
-            return Filter(filter_conf) if isinstance(operator, Filter) else operator
-
-        return Chains(*(tuple(map(changed, chain)) for chain in self))
 
 
 @dataclass
@@ -105,13 +77,19 @@ class BatchReader(Dataset[Batch]):
             by_entry: operators for each entry of a mixture, instead of `chains`.
             collate: makes `CollatedBatch.collated` from the examples, instead of padded features.
         """
-        self.collate = collate
-        self.keep_int16 = keep_int16
-        self.by_entry = tuple(by_entry)
-        self.corpus, self.chains, self.conf = corpus, chains, conf
-        self.feature_dim = conf.feature_dim
-        self.channel: Channel = conf.singal_channel_conf.channel
+        self.corpus, self.conf = corpus, conf
+        self.chains, self.keep_int16 = chains, keep_int16
+        self.collate, self.feature_dim = collate, conf.feature_dim
         self._pool: ThreadPoolExecutor | None = None
+
+        channel = conf.singal_channel_conf.channel
+        self._kinds: list[SampleKind] = []
+        """How the samples of each source are read."""
+        for number, source in enumerate(corpus.corpora):
+            entry = corpus.entry_of[number] if corpus.entry_of else number
+            chains_of_source = by_entry[entry] if by_entry else chains
+            kind = kind_of(source)
+            self._kinds.append(kind(chains_of_source, channel, conf.feature_dim, keep_int16))
 
     def __getitem__(self, work: Work) -> Batch:
         """Return the batch of planned work, without the samples that are bad or filtered."""
@@ -147,9 +125,7 @@ class BatchReader(Dataset[Batch]):
         """Read one sample, and look up its chain."""
         try:
             example = self.example(ref, seed, read)
-            operators = self._chains_of(ref).of(example)
-            if isinstance(example, ExampleToSpeak):
-                example, operators = spoken(example, operators)
+            example, operators = self._kind_of(ref).begin_chain(example)
         except SkipSample as skip:
             return Sample(skip)
 
@@ -163,11 +139,9 @@ class BatchReader(Dataset[Batch]):
         collated = self.collate(examples) if examples else None
         return CollatedBatch(**vars(pad((), self.feature_dim)), collated=collated)
 
-    def _chains_of(self, ref: SampleRef) -> Chains:
-        """Return the operators for a sample."""
-        if not (self.by_entry and isinstance(self.corpus, Mixture)):
-            return self.chains
-        return self.by_entry[self.corpus.entry_of_shard(ref.shard)]
+    def _kind_of(self, ref: SampleRef) -> SampleKind:
+        """Return how the samples of the source of a sample are read."""
+        return self._kinds[int(self.corpus.source_of(ref.shard))]
 
     def _reads(self, refs: list[SampleRef]) -> list[Callable[[], Utterance]]:
         """Return a function for each sample that reads it. Remote samples are being fetched when
@@ -185,18 +159,9 @@ class BatchReader(Dataset[Batch]):
         Raises:
             SkipSample: the audio, or the line of the data list, is bad.
         """
-        reading = Reading(
-            ref,
-            seed >> 1,
-            self.corpus.rows(ref.shard),
-            self.channel,
-            self.feature_dim,
-            self.keep_int16,
-            self._chains_of(ref).audio,
-        )
+        reading = Reading(ref, seed >> 1, self.corpus.rows(ref.shard))
         try:
-            utterance = read()
-            return KINDS[type(utterance)].example(utterance, reading)
+            return self._kind_of(ref).example(read(), reading)
         except (AudioError, ListError) as error:
             raise SkipSample("unreadable", str(error)) from None
         except OSError as error:

@@ -110,9 +110,6 @@ class Example:
     This class is a sample with recorded audio; other kinds are subclasses.
     """
 
-    chain: ClassVar[str] = "audio"
-    """The operators that the sample goes through: a field of reader.Chains; empty: none."""
-
     key: str
     text: str
     waveform: torch.Tensor | None
@@ -148,14 +145,10 @@ class Example:
 class FeatureExample(Example):
     """Stored features in place of audio."""
 
-    chain: ClassVar[str] = "features"
-
 
 @dataclass(frozen=True)
 class TextExample(Example):
     """Text without audio."""
-
-    chain: ClassVar[str] = "text"
 
 
 @dataclass(frozen=True)
@@ -170,8 +163,6 @@ class PairExample(TextExample):
 @dataclass(frozen=True)
 class ConversationExample(Example):
     """A conversation. In `labels`, AUDIO_TURN stands for each audio turn."""
-
-    chain: ClassVar[str] = ""  # its turns went through the chain already
 
     turns: tuple[Example, ...] = field(kw_only=True)
     """The audio turns, with features."""

@@ -18,7 +18,7 @@ from wenet_uio.base.files import written_aside
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.dataset import build_chain
 from wenet_uio.dataset.formats.data_list import RawLine
-from wenet_uio.dataset.kinds.features.checks import wrong_width
+from wenet_uio.dataset.kinds.audio import wrong_width
 from wenet_uio.dataset.types import Example, Operator, SkipSample, feats_of
 
 Chain = tuple[Operator, ...]

@@ -16,7 +16,7 @@ from wenet_uio.dataset.corpus import indexing, shard_index
 from wenet_uio.dataset.corpus.indexing import index_of
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
-from wenet_uio.dataset.kinds.text.corpus import TextCorpus
+from wenet_uio.dataset.kinds.text import TextCorpus
 from wenet_uio.dataset.open import open_corpus
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.labels import Tokenizer

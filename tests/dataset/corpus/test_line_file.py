@@ -11,8 +11,8 @@ from wenet_uio.dataset.corpus.line_index import indexed_lines
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
-from wenet_uio.dataset.kinds.text import corpus
-from wenet_uio.dataset.kinds.text.corpus import TextCorpus
+from wenet_uio.dataset.kinds import text
+from wenet_uio.dataset.kinds.text import TextCorpus
 from wenet_uio.dataset.types import SampleRef
 
 LAST = SampleRef(0, 11)
@@ -127,7 +127,7 @@ def test_a_text_file_that_is_replaced_after_its_lines_were_indexed_is_an_error(
     path, source = tmp_path / "a.txt", tmp_path / "b.txt"
     path.write_text("one\nthree\n")
     source.write_text("x\ny\n")
-    index = corpus._index
+    index = text._index
 
     def replaced_after(*paths):
         of_lines = index(*paths)
@@ -135,7 +135,7 @@ def test_a_text_file_that_is_replaced_after_its_lines_were_indexed_is_an_error(
         os.replace(tmp_path / "other", path)
         return of_lines
 
-    monkeypatch.setattr(corpus, "_index", replaced_after)
+    monkeypatch.setattr(text, "_index", replaced_after)
     texts = TextCorpus(str(path), str(source) if has_pair else None)
     with pytest.raises(ListError, match=r"a.txt: changed since it was indexed"):
         texts.read(SampleRef(0, 0))

@@ -23,7 +23,7 @@ from wenet_uio.dataset.corpus import raw_index
 from wenet_uio.dataset.corpus.index import ListIndex
 from wenet_uio.dataset.corpus.indexing import build_index, ensure_index, index_of
 from wenet_uio.dataset.corpus.unread_audio import looking_again
-from wenet_uio.dataset.kinds.conversation.corpus import ConversationCorpus
+from wenet_uio.dataset.kinds.conversation import ConversationCorpus
 from wenet_uio.dataset.open import open_corpus
 
 RATE = 16000

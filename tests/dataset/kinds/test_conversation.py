@@ -18,8 +18,8 @@ from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.dataset.kinds.conversation.corpus import ConversationCorpus
-from wenet_uio.dataset.kinds.text.corpus import TextCorpus
+from wenet_uio.dataset.kinds.conversation import ConversationCorpus
+from wenet_uio.dataset.kinds.text import TextCorpus
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import AUDIO_TURN, SampleRef
 

@@ -9,7 +9,7 @@ from tests.support.data.loading import TOKENIZER, FakeConfig
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.dataset.kinds.text.corpus import TextCorpus, questions_of
+from wenet_uio.dataset.kinds.text import TextCorpus, questions_of
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import SampleRef
 

@@ -14,7 +14,7 @@ from tests.support.data.loading import TOKENIZER, FakeConfig, same
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.dataset.dataset import build_loader
-from wenet_uio.dataset.kinds.to_speak.example import spoken
+from wenet_uio.dataset.kinds.to_speak import spoken
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import ExampleToSpeak, SkipSample, ToSpeak

@@ -13,7 +13,7 @@ from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.dataset.kinds.to_speak.corpus import PLANNED_RATE, TtsTextCorpus, speakers_of
+from wenet_uio.dataset.kinds.to_speak import PLANNED_RATE, TtsTextCorpus, speakers_of
 from wenet_uio.dataset.open import open_corpus
 from wenet_uio.dataset.types import SampleRef, UtteranceToSpeak
 from wenet_uio.text.char import CharSplitter

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.data.tars import wav, write_tar
 from wenet_uio.config.source import parse_source
-from wenet_uio.dataset.kinds.conversation.corpus import ConversationCorpus
+from wenet_uio.dataset.kinds.conversation import ConversationCorpus
 from wenet_uio.prepare.diagnose.check import Reading, check_corpus
 from wenet_uio.prepare.diagnose.check_shards import opened_for_check
 

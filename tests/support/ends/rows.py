@@ -27,15 +27,8 @@ from tests.support.data.packing import pack
 from tests.support.data.tars import write_tar
 from tests.support.ends.spoken import CV, TRAIN, speak
 from wenet_uio.config.source import SOURCES
+from wenet_uio.dataset.corpus.base import Kind
 from wenet_uio.dataset.formats.data_list import RawLine
-from wenet_uio.dataset.types import (
-    AudioUtterance,
-    ConversationUtterance,
-    PairUtterance,
-    TextUtterance,
-    Utterance,
-    UtteranceToSpeak,
-)
 from wenet_uio.prepare.kaldi_tables import read_utterances
 from wenet_uio.prepare.list_making import make_raw_list
 from wenet_uio.prepare.sharding import ShardOptions
@@ -65,7 +58,7 @@ class Row:
     write: Callable[[Path], Data]
     sources: tuple[str, ...] = ()
     """Types of sources that it covers."""
-    kinds: tuple[type[Utterance], ...] = (AudioUtterance,)
+    kinds: tuple[Kind, ...] = ("audio",)
     """Kinds of samples that it covers."""
     refused: str = ""
     """What training says if it does not learn such samples."""
@@ -303,11 +296,11 @@ WRITERS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "group": group,
 }
 """Writers of each type of SOURCES; each returns its entry in the yaml of a mixture."""
-KINDS_OF_SOURCES: dict[str, tuple[type[Utterance], ...]] = {
-    "txt": (TextUtterance,),
-    "txt_pair": (PairUtterance,),
-    "multimodal_conversation": (ConversationUtterance,),
-    "tts_text": (UtteranceToSpeak,),
+KINDS_OF_SOURCES: dict[str, tuple[Kind, ...]] = {
+    "txt": ("text",),
+    "txt_pair": ("pair",),
+    "multimodal_conversation": ("conversation",),
+    "tts_text": ("to_speak",),
 }
 """Kinds of samples of sources without audio."""
 SPEAKS = {"operators": [{"use": "tests.support.ends.own_code:Speaks", "after": "decode"}]}
@@ -345,8 +338,8 @@ ROWS: dict[str, Row] = {
     ".tar.gz": Row(tar_gz),
     "WebDataset with audio.pth": Row(audio_pth),
     "segments of recordings": Row(segments),
-    "feats.scp, raw": Row(partial(kaldi_feats, packed=False)),
-    "feats.scp, in shards": Row(partial(kaldi_feats, packed=True)),
+    "feats.scp, raw": Row(partial(kaldi_feats, packed=False), kinds=("features",)),
+    "feats.scp, in shards": Row(partial(kaldi_feats, packed=True), kinds=("features",)),
     "mat.npy and label.txt": Row(cat_tars),
     "speed and noise": Row(partial(raw, **NOISY)),
     **{
@@ -358,7 +351,7 @@ ROWS: dict[str, Row] = {
         f"source {source}": Row(
             partial(mixture, source),
             (source,),
-            KINDS_OF_SOURCES.get(source, (AudioUtterance,)),
+            KINDS_OF_SOURCES.get(source, ("audio",)),
             REFUSED.get(source, ""),
         )
         for source in SOURCES

@@ -28,8 +28,8 @@ from wenet_uio.dataset.corpus.indexing import ensure_index
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
-from wenet_uio.dataset.kinds.conversation.corpus import ConversationCorpus
-from wenet_uio.dataset.kinds.text.corpus import TextCorpus
+from wenet_uio.dataset.kinds.conversation import ConversationCorpus
+from wenet_uio.dataset.kinds.text import TextCorpus
 from wenet_uio.dataset.open import open_corpus
 from wenet_uio.dataset.storage.cache_space import reserve
 from wenet_uio.dataset.storage.copies import make_copy

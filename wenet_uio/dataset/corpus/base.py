@@ -144,6 +144,20 @@ class Corpus(ABC):
         """Sources of the shards, for the plan."""
         return ShardSources((self.data_list,), np.zeros(1, np.int64))
 
+    @property
+    def corpora(self) -> tuple[Corpus, ...]:
+        """The corpora that it consists of: those of the sources of a mixture, or itself."""
+        return (self,)
+
+    @property
+    def entry_of(self) -> tuple[int, ...]:
+        """Entry of the mixture of each of `corpora`; empty if each is an entry of its own."""
+        return ()
+
+    def source_of(self, shards: np.ndarray | int) -> np.ndarray:
+        """Return for each shard the number in `corpora` of the one that it belongs to."""
+        return np.zeros_like(shards)
+
     def origin(self, shards: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return shards and rows in the opened corpus, for samples of the corpus of a pass."""
         return shards, rows

@@ -130,11 +130,10 @@ class Mixture(Corpus):
         """Entry of each source; empty if every source is an entry of its own."""
         return tuple(source.entry for source in self.sources if source.entry is not None)
 
-    def entry_of_shard(self, shard: int) -> int:
-        """Return the entry of the mixture to which a shard belongs."""
-        number = int(np.searchsorted(self._first_shard, shard, side="right")) - 1
-        entry = self.sources[number].entry
-        return number if entry is None else entry
+    @property
+    def corpora(self) -> tuple[Corpus, ...]:
+        """The corpora of the sources."""
+        return tuple(source.corpus for source in self.sources)
 
     @property
     def num_shards(self) -> int:

@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 
 import torch
 
+from wenet_uio.dataset.kinds.kind import Chains
 from wenet_uio.dataset.loader import Loader
-from wenet_uio.dataset.reader import BatchReader, Chains
+from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.dataset.types import (
     Batch,
     BatchOperator,

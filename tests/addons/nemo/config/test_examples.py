@@ -20,9 +20,9 @@ from wenet_uio.config import load as loading
 from wenet_uio.dataset.formats.data_list import RawLine, parse_raw_line
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.patterns import expand
-from wenet_uio.dataset.kinds.conversation.line import Conversation, parse_conversation
-from wenet_uio.dataset.kinds.text.corpus import TextCorpus
-from wenet_uio.dataset.kinds.to_speak.line import parse_tts_text
+from wenet_uio.dataset.kinds.conversation import Conversation, parse_conversation
+from wenet_uio.dataset.kinds.text import TextCorpus
+from wenet_uio.dataset.kinds.to_speak import parse_tts_text
 from wenet_uio.prepare.nemo_shard import flat_name
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -1,18 +1,28 @@
-"""Checks of corpora that hold features in place of audio, before their first batch is read."""
+"""Recorded audio with a text, and features that are stored in its place."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import get_args
 
-from wenet_uio.audio.decoders import AudioError
-from wenet_uio.audio.read import audio_info
+import torch
+
+from wenet_uio.audio.decoders import LENGTH_TOLERANCE, AudioError
+from wenet_uio.audio.read import audio_info, read_signal
 from wenet_uio.base.messages import warn_once
 from wenet_uio.config.dataset import ChainStep, DatasetConf
 from wenet_uio.dataset.chain.waveform_augment import AUGMENTATION_STEPS
 from wenet_uio.dataset.corpus.base import Corpus
-from wenet_uio.dataset.corpus.mixture import Mixture
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.dataset.types import AudioUtterance, SampleRef
+from wenet_uio.dataset.kinds.kind import Reading, SampleKind
+from wenet_uio.dataset.types import (
+    AudioUtterance,
+    Example,
+    FeatureExample,
+    Operator,
+    SampleRef,
+    SkipSample,
+)
 
 STEPS: tuple[ChainStep, ...] = get_args(ChainStep)
 """Steps of the chain, in their order."""
@@ -20,6 +30,56 @@ WAVEFORM_STEPS: tuple[ChainStep, ...] = tuple(
     step for step in STEPS[: STEPS.index("features")] if step not in ("tokenize", "filter")
 )
 """Steps of the chain after which a sample has a waveform; tokenize and filter leave it as it is."""
+
+
+class RecordedAudio(SampleKind):
+    """Recorded audio, or features that are stored in its place; a list may hold both."""
+
+    def example(self, utterance: AudioUtterance, reading: Reading) -> Example:
+        """Decode the audio of an utterance, or read its stored features.
+
+        Raises:
+            AudioError, OSError: it cannot be read.
+            SkipSample: the length is not the indexed one, or the features have another width.
+        """
+        channel = utterance.extra.get("channel", self.channel)
+        signal, rate = read_signal(
+            utterance.audio, utterance.start, utterance.end, channel, keep_int16=self.keep_int16
+        )
+
+        indexed, seconds = reading.indexed_seconds, len(signal) / rate
+        if abs(indexed - seconds) > LENGTH_TOLERANCE:
+            raise SkipSample("changed_length", f"{indexed:.2f} s when indexed, {seconds:.2f} s now")
+
+        tensor = torch.from_numpy(signal)
+        if signal.ndim == 1:
+            return Example(
+                utterance.key,
+                utterance.text,
+                tensor,
+                rate,
+                reading.random,
+                speed=reading.ref.speed,
+                extra=utterance.extra,
+            )
+
+        if signal.shape[1] != self.feature_dim:
+            raise SkipSample("feature_dim", wrong_width(signal.shape[1], self.feature_dim))
+
+        return FeatureExample(
+            utterance.key,
+            utterance.text,
+            None,
+            rate,
+            reading.random,
+            extra=utterance.extra,
+            feats=tensor,
+        )
+
+    def begin_chain(self, example: Example) -> tuple[Example, Sequence[Operator]]:
+        """Return the example, and the operators on waveforms or on features."""
+        is_stored = isinstance(example, FeatureExample)
+        return example, self.chains.features if is_stored else self.chains.audio
 
 
 def wrong_width(width: int, expected: int) -> str:
@@ -34,10 +94,7 @@ def check_features(corpus: Corpus, conf: DatasetConf, *, training: bool) -> None
     Raises:
         ListError: the features have not the width that `conf` states.
     """
-    corpora = (
-        [source.corpus for source in corpus.sources] if isinstance(corpus, Mixture) else [corpus]
-    )
-    for list_corpus in corpora:
+    for list_corpus in corpus.corpora:
         if list_corpus.has_features:
             _check_width(list_corpus, conf)
 

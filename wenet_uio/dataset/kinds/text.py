@@ -1,4 +1,6 @@
-"""Text files as a corpus: one text a line, without audio. Two files form pairs of texts, line by
+"""Texts without audio, and pairs of texts.
+
+Text files are a corpus: one text a line, without audio. Two files form pairs of texts, line by
 line.
 
 The index is `x.txt.idx`, or `x.txt.<name of the other file>.idx` for a pair. The sample rate of a
@@ -17,22 +19,63 @@ from pathlib import Path
 import numpy as np
 
 from wenet_uio.base.files import digest_of
+from wenet_uio.config.source import Paths, SourceConf, SourceType
 from wenet_uio.dataset.corpus.base import Kind, Texts
 from wenet_uio.dataset.corpus.columns import find_columns
 from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, ListIndex, Problem, rows_of, summary_of
 from wenet_uio.dataset.corpus.raw_corpus import LineCorpus
-from wenet_uio.dataset.corpus.raw_index import (
-    BLANK,
-    UTTERANCES_PER_RUN,
-    Columns,
-    table_of_runs,
-)
+from wenet_uio.dataset.corpus.raw_index import BLANK, UTTERANCES_PER_RUN, Columns, table_of_runs
 from wenet_uio.dataset.formats.data_list import lines_of
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.list_file import FileState, LineFile
+from wenet_uio.dataset.kinds.kind import Reading, SampleKind
+from wenet_uio.dataset.sources.lists import expanded
 from wenet_uio.dataset.storage.kept_files import making, places_of
-from wenet_uio.dataset.types import PairUtterance, SampleRef, TextUtterance
+from wenet_uio.dataset.types import (
+    Operator,
+    PairExample,
+    PairUtterance,
+    SampleRef,
+    TextExample,
+    TextUtterance,
+)
 from wenet_uio.text.characters import without_mark
+
+
+class TextConf(SourceConf):
+    """Text without audio, one text a line."""
+
+    paths: Paths
+
+
+class PairConf(SourceConf):
+    """Two text files that are paired line by line."""
+
+    source_paths: Paths
+    target_paths: Paths
+    questions_path: Paths | None = None
+    """Text files of questions, one a line. Each pair gets one of them as its field `question`."""
+
+
+def _open_texts(conf: TextConf) -> list[TextCorpus]:
+    return [TextCorpus(path) for path in expanded(conf.paths)]
+
+
+def _open_pairs(conf: PairConf) -> list[TextCorpus]:
+    """Return the corpora of a source of pairs of texts: one for each pair of files."""
+    targets, sources = expanded(conf.target_paths), expanded(conf.source_paths)
+    if len(targets) != len(sources):
+        raise ListError(f"txt_pair: {len(sources)} source_paths for {len(targets)} target_paths")
+
+    questions = questions_of(expanded(conf.questions_path)) if conf.questions_path else ()
+    return [
+        TextCorpus(target, source, questions)
+        for target, source in zip(targets, sources, strict=True)
+    ]
+
+
+TEXT = SourceType(TextConf, _open_texts, is_text=True)
+PAIR = SourceType(PairConf, _open_pairs, is_text=True)
 
 
 class TextCorpus(LineCorpus):
@@ -217,3 +260,33 @@ def _pairs(
                 "lines"
             )
         yield number, line, source
+
+
+class Text(SampleKind):
+    """Texts without audio."""
+
+    def example(self, utterance: TextUtterance, reading: Reading) -> TextExample:
+        """Return the example of a text."""
+        return TextExample(
+            utterance.key, utterance.text, None, TEXT_ONLY, reading.random, extra=utterance.extra
+        )
+
+    def begin_chain(self, example: TextExample) -> tuple[TextExample, Sequence[Operator]]:
+        """Return the example, and the operators on texts."""
+        return example, self.chains.text
+
+
+class Pair(Text):
+    """Pairs of texts."""
+
+    def example(self, utterance: PairUtterance, reading: Reading) -> PairExample:
+        """Return the example of a pair of texts."""
+        return PairExample(
+            utterance.key,
+            utterance.text,
+            None,
+            TEXT_ONLY,
+            reading.random,
+            extra=utterance.extra,
+            source=utterance.source,
+        )

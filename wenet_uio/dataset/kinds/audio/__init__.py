@@ -1,1 +1,0 @@
-"""Recorded audio with a text."""

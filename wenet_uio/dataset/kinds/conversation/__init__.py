@@ -1,1 +1,0 @@
-"""Conversations: turns of text and audio."""

@@ -1,1 +1,0 @@
-"""Features that are stored in place of audio."""

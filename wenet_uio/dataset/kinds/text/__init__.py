@@ -1,1 +1,0 @@
-"""Text without audio, and pairs of texts."""

@@ -1,1 +1,0 @@
-"""Texts that an operator of the user speaks."""
