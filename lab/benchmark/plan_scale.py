@@ -25,7 +25,7 @@ from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.base import Corpus, StoredCorpus
 from wenet_uio.dataset.corpus.columns import read_columns, write_columns
 from wenet_uio.dataset.corpus.index import Rows, Summary
-from wenet_uio.dataset.corpus.mixture import Mixture, Source
+from wenet_uio.dataset.corpus.mixture import Mixture, WeightedCorpus
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.plan.measure import measure_of
@@ -94,7 +94,7 @@ def open_table(path: Path, sources: int) -> Corpus:
     """Open the table, or the first pass of a mixture of so many corpora with this table."""
     if sources == 1:
         return SparseCorpus(path)
-    parts = [Source(SparseCorpus(path), 1 / sources) for _ in range(sources)]
+    parts = [WeightedCorpus(SparseCorpus(path), 1 / sources) for _ in range(sources)]
     per_pass = sum(part.corpus.num_samples for part in parts)
     return Passes(Mixture("mixture", parts, per_pass, False)).corpus_of(0)
 

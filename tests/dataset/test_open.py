@@ -14,8 +14,9 @@ from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.corpus.token_counts import TokenCounted
+from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.dataset.open import as_planned, open_corpus, open_filtered, open_for
+from wenet_uio.dataset.open import as_planned, open_corpus, open_filtered, open_for, read_source
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan
 from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import measure_of
@@ -90,11 +91,14 @@ def test_a_source_without_utterances_for_its_share_of_the_batches_is_refused_by_
     with pytest.raises(
         ListError, match=r"long.list: .*leaves no utterance for its share .*per_batch: " + per_batch
     ):
-        open_for(config, write(content), "raw", training=True, tokenizer=TOKENIZER)
+        open_for(config, read_source(write(content), "raw"), training=True, tokenizer=TOKENIZER)
     open_for(
-        config, write({**content, "per_batch": True}), "raw", training=True, tokenizer=TOKENIZER
+        config,
+        read_source(write({**content, "per_batch": True}), "raw"),
+        training=True,
+        tokenizer=TOKENIZER,
     )
-    open_for(config, write(content), "raw", training=False, tokenizer=TOKENIZER)
+    open_for(config, read_source(write(content), "raw"), training=False, tokenizer=TOKENIZER)
 
 
 def test_weights_can_be_shares_of_batches(write):
@@ -268,14 +272,14 @@ def test_a_file_with_impossible_sources_is_refused(write, content, message):
 
 def test_tokens_are_counted_if_training_needs_the_counts(make_lists):
     data, config = make_lists(6)["raw"], parse_config(TOKENS_PER_SECOND, "test")
-    corpus, measure = open_for(config, data, "raw", training=True, tokenizer=WORDS)
+    corpus, measure = open_for(config, read_source(data, "raw"), training=True, tokenizer=WORDS)
     assert isinstance(corpus, TokenCounted)
     assert measure == measure_of(config.dataset_conf, training=True, text_length_is_tokens=True)
-    corpus, measure = open_for(config, data, "raw", training=False, tokenizer=WORDS)
+    corpus, measure = open_for(config, read_source(data, "raw"), training=False, tokenizer=WORDS)
     assert not isinstance(corpus, TokenCounted)
     assert not measure.text_length_is_tokens
     corpus, measure = open_for(
-        parse_config({}, "test"), data, "raw", training=True, tokenizer=WORDS
+        parse_config({}, "test"), read_source(data, "raw"), training=True, tokenizer=WORDS
     )
     assert not isinstance(corpus, TokenCounted)
     assert not measure.text_length_is_tokens
@@ -283,24 +287,28 @@ def test_tokens_are_counted_if_training_needs_the_counts(make_lists):
 
 def test_characters_that_are_tokens_are_not_counted_again(make_lists):
     data, config = make_lists(6)["raw"], parse_config(TOKENS_PER_SECOND, "test")
-    corpus, measure = open_for(config, data, "raw", training=True, tokenizer=TOKENIZER)
+    corpus, measure = open_for(config, read_source(data, "raw"), training=True, tokenizer=TOKENIZER)
     assert not isinstance(corpus, TokenCounted)
     assert measure.text_length_is_tokens
 
 
 def test_a_tokenizer_is_built_from_the_config_only_if_tokens_are_counted(make_lists):
     data = make_lists(6)["raw"]
-    _, measure = open_for(parse_config({"tokenizer": "char"}, "test"), data, "raw", training=True)
+    _, measure = open_for(
+        parse_config({"tokenizer": "char"}, "test"), read_source(data, "raw"), training=True
+    )
     assert measure.text_length_is_tokens
-    _, measure = open_for(parse_config({"tokenizer": "bpe"}, "test"), data, "raw", training=True)
+    _, measure = open_for(
+        parse_config({"tokenizer": "bpe"}, "test"), read_source(data, "raw"), training=True
+    )
     assert not measure.text_length_is_tokens
     with pytest.raises(ValueError, match="symbol_table_path"):
-        open_for(parse_config(TOKENS_PER_SECOND, "test"), data, "raw", training=True)
+        open_for(parse_config(TOKENS_PER_SECOND, "test"), read_source(data, "raw"), training=True)
 
 
 def test_an_open_corpus_is_planned_as_an_opened_one(make_lists):
     data, config = make_lists(6)["raw"], parse_config(TOKENS_PER_SECOND, "test")
-    opened, measure = open_for(config, data, "raw", training=True, tokenizer=WORDS)
+    opened, measure = open_for(config, read_source(data, "raw"), training=True, tokenizer=WORDS)
     planned, same = as_planned(open_list(data, "raw"), config.dataset_conf, WORDS)
     assert (planned.digest, same) == (opened.digest, measure)
 
@@ -309,9 +317,29 @@ def test_tools_that_choose_batches_open_data_with_the_filters_alone(make_lists):
     conf = DatasetConf(
         batch_conf={"batch_type": "static", "batch_size": 3}, filter_conf={"max_length": 100}
     )
-    corpus, measure = open_filtered(conf, make_lists(6)["raw"], "raw", WORDS)
+    corpus, measure = open_filtered(conf, read_source(make_lists(6)["raw"], "raw"), WORDS)
     assert isinstance(corpus, TokenCounted)
     assert measure == measure_of(
         DatasetConf(filter_conf={"max_length": 100}), training=True, text_length_is_tokens=True
     )
-    assert not isinstance(open_filtered(conf, make_lists(6)["raw"], "raw", None)[0], TokenCounted)
+    assert not isinstance(
+        open_filtered(conf, read_source(make_lists(6)["raw"], "raw"), None)[0], TokenCounted
+    )
+
+
+def test_all_files_of_sources_are_read_before_a_source_is_opened(write, tmp_path):
+    write([{"type": "raw", "data_list": "RAW"}], "inner.yaml")
+    group = {"type": "group", "input_cfg": "SETS/inner.yaml"}
+    outer = write([{"type": "group", "input_cfg": [group, group]}], "outer.yaml")
+
+    source = read_source(outer, "raw")
+    for file in ("outer.yaml", "inner.yaml"):
+        (tmp_path / file).unlink()
+    corpus, _ = open_for(parse_config({}, "test"), source, training=True, tokenizer=TOKENIZER)
+    assert len(corpus.corpora) == 2
+
+
+def test_a_mixture_has_the_name_of_its_file_however_it_is_opened(write):
+    path = write([{"type": "raw", "data_list": "RAW"}])
+    loader = build_loader(path, "raw", parse_config({}, "test"), TOKENIZER, training=True)
+    assert [loader.corpus.data_list, open_corpus(path, "raw").data_list] == [path, path]

@@ -21,7 +21,7 @@ import torch
 from wenet_uio.base.cli import command_parser, run
 from wenet_uio.config.command_line import add_override_option
 from wenet_uio.dataset.corpus.passes import Passes
-from wenet_uio.dataset.open import open_filtered
+from wenet_uio.dataset.open import open_filtered, read_source
 from wenet_uio.dataset.plan.worst_shapes import worst_shapes
 from wenet_uio.prepare.sharding import parse_size
 from wenet_uio.train.batch_size import cpu_trial, cuda_trial
@@ -94,7 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     config, tokenizer = read_config(args.config, args.override_config)
     config = with_dtype(config, torch.device("cuda" if args.on_gpu else "cpu"))
     conf = config.dataset_conf
-    corpus, measure = open_filtered(conf, args.data_list, args.data_type, tokenizer)
+    source = read_source(args.data_list, args.data_type)
+    corpus, measure = open_filtered(conf, source, tokenizer)
     first_epoch = Passes(corpus).corpus_of(0)
     policy, shapes = worst_shapes(first_epoch, measure, conf.batch_conf, args.num_bins)
     shapes = without_unfit(policy, shapes)

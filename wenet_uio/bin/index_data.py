@@ -13,16 +13,13 @@ repeated run indexes the other shards.
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from wenet_uio.base.cli import add_json, command_parser, print_json, run
 from wenet_uio.base.executor import add_executor_options, executor_of
 from wenet_uio.base.messages import note, warn_once
-from wenet_uio.config.mixture import load_mixture
+from wenet_uio.dataset.corpus.open_list import ListSource
 from wenet_uio.dataset.corpus.unread_audio import looking_again
-from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
-from wenet_uio.dataset.open import MIXTURE_SUFFIXES
-from wenet_uio.dataset.sources.lists import SourceList, lists_of_sources
+from wenet_uio.dataset.open import read_source
 from wenet_uio.prepare.index_lists import index_list
 
 
@@ -45,19 +42,16 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Index the lists and print bad samples; the status is 1 if there are any."""
     args = parser().parse_args(arguments)
-    if Path(args.data).suffix in MIXTURE_SUFFIXES:
-        lists = lists_of_sources(load_mixture(args.data).sources)
-    elif args.data_type:
-        lists = [SourceList(args.data, args.data_type, DEFAULT_LAYOUT)]
-    else:
+    source = read_source(args.data, args.data_type)
+    if isinstance(source, ListSource) and not args.data_type:
         raise ValueError(
             f"{args.data}: the type of the list is missing; give --data_type raw or shard"
         )
 
     bad_count = 0
-    for source in lists:
+    for data_list in source.lists():
         with looking_again():
-            indexed = index_list(source, executor_of(args))
+            indexed = index_list(data_list, executor_of(args))
         for key, reason in indexed.bad:
             print(f"bad: {key}: {reason}", file=sys.stderr)
         for warning in indexed.warnings:

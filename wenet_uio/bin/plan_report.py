@@ -23,7 +23,7 @@ from wenet_uio.config import load_config
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.corpus.unread_audio import looking_again
-from wenet_uio.dataset.open import open_for
+from wenet_uio.dataset.open import open_for, read_source
 from wenet_uio.prepare.diagnose.plan_page import PlanFiles
 from wenet_uio.prepare.diagnose.plan_plots import check_plot_path
 from wenet_uio.prepare.diagnose.plan_report import PlanReport, report_plan
@@ -87,7 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command_line.error("--data_list is needed: the config has no `data`")
 
     with looking_again():
-        corpus, measure = open_for(config, data, args.data_type, training=not args.evaluation)
+        source = read_source(data, args.data_type)
+        corpus, measure = open_for(config, source, training=not args.evaluation)
     files = PlanFiles(Passes(corpus).corpus_of(args.epoch), measure, args.world_size)
     report = report_plan(
         corpus,

@@ -77,17 +77,7 @@ class GroupConf(SourceConf):
 _parse_members = TypeAdapter(tuple[AnySource, ...]).validate_python
 
 
-def _open_members(conf: GroupConf) -> list[Any]:
-    """Return the corpora of all sources of a group."""
-    return [corpus for member in conf.members() for corpus in member.open()]
-
-
-def _lists_of_members(conf: GroupConf) -> list[Any]:
-    """Return the lists of all sources of a group."""
-    return [item for member in conf.members() for item in member.lists()]
-
-
-GROUP = SourceType(GroupConf, _open_members, _lists_of_members)
+GROUP = SourceType(GroupConf)
 
 
 class MixtureConf(Section):

@@ -187,11 +187,11 @@ class SourceType:
 
     section: type[SourceConf]
     """Keys of a source of this type."""
-    open: Callable[[Any], Sequence[Any]]
-    """`open(conf)` returns the corpora of a source, one for each list or file. It raises a ListError
-    if the data cannot be used."""
+    open: Callable[[Any], Sequence[Any]] = lambda _: ()
+    """`open(conf)` returns the corpora of a source, one for each list or file; none of a group, whose
+    members are opened. It raises a ListError if the data cannot be used."""
     lists: Callable[[Any], Sequence[Any]] = lambda _: ()
-    """`lists(conf)` returns the `SourceList`s of a source; none for samples without audio."""
+    """`lists(conf)` returns the `ListSource`s of a source; none for samples without audio."""
     is_text: bool = False
     """Whether the samples are counted in tokens, not in seconds."""
 

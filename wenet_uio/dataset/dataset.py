@@ -35,7 +35,7 @@ from wenet_uio.dataset.kinds.audio import STEPS, WAVEFORM_STEPS, check_features
 from wenet_uio.dataset.kinds.kind import Chains
 from wenet_uio.dataset.kinds.to_speak import require_speaker
 from wenet_uio.dataset.loader import Loader
-from wenet_uio.dataset.open import open_for
+from wenet_uio.dataset.open import open_for, read_source
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.dataset.types import Operator
@@ -83,15 +83,15 @@ def build_loader(
         ConfigError: an operator of the user cannot be loaded, or a mixture has invalid keys.
         ValueError: an argument has another type.
     """
-    if isinstance(data_list, os.PathLike):
-        data_list = os.fspath(data_list)
-
     options = LoaderOptions() if options is None else options
     _check_types(data_list, config, tokenizer, options)
     conf = config.dataset_conf
     labels = CallableTokenizer(tokenizer) if callable(tokenizer) else tokenizer
     corpus, measure = open_for(
-        config, data_list, data_type, training=training, tokenizer=labels or NO_LABELS
+        config,
+        read_source(data_list, data_type),
+        training=training,
+        tokenizer=labels or NO_LABELS,
     )
     if corpus.has_tts_text:
         require_speaker(corpus.data_list, conf.operators, training=training)
@@ -137,7 +137,7 @@ def _check_types(data_list: object, config: object, tokenizer: object, options: 
         (
             "data_list",
             data_list,
-            isinstance(data_list, str | MixtureConf),
+            isinstance(data_list, str | os.PathLike | MixtureConf),
             "the path of a data list or of a mixture",
         ),
         (

@@ -1,15 +1,16 @@
 """Open any data as one corpus: a raw list, a shard list, or a mixture of sources.
 
-`open_corpus` opens data. `open_for` opens data as a config plans it, with token counts if the
-config needs them.
+`read_source` parses what a user names as data, once. `open_for` opens such a source as a config plans
+it, with token counts if the config needs them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,8 +20,8 @@ from wenet_uio.config.filters import FilterConf
 from wenet_uio.config.mixture import DATA_OF_CONFIG, GroupConf, MixtureConf, load_mixture
 from wenet_uio.config.source import SourceConf
 from wenet_uio.dataset.corpus.base import Corpus
-from wenet_uio.dataset.corpus.mixture import Mixture, Source
-from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.corpus.mixture import Mixture, WeightedCorpus
+from wenet_uio.dataset.corpus.open_list import ListSource
 from wenet_uio.dataset.corpus.token_counts import TokenCounted
 from wenet_uio.dataset.formats.data_list import DataType
 from wenet_uio.dataset.formats.errors import ListError
@@ -34,10 +35,74 @@ if TYPE_CHECKING:
 MIXTURE_SUFFIXES = (".yaml", ".yml")
 
 
+class Member(NamedTuple):
+    """A source of a mixture, or a group of sources."""
+
+    conf: SourceConf
+    members: tuple[Member, ...] = ()
+    """Of a group, with the keys that they inherit."""
+
+
+@dataclass(frozen=True)
+class MixtureSource:
+    """Sources that are mixed."""
+
+    name: str
+    """Path of the file of sources, or DATA_OF_CONFIG."""
+    conf: MixtureConf
+    members: tuple[Member, ...]
+
+    def lists(self) -> list[ListSource]:
+        """Return the lists of all sources, once each. Samples without audio have no list."""
+        return list(dict.fromkeys(_lists_of(self.members)))
+
+
+Source = ListSource | MixtureSource
+"""What a user named as data."""
+
+
+def read_source(data: str | os.PathLike[str] | MixtureConf, data_type: DataType) -> Source:
+    """Parse what a user names as data, with all files of sources that it includes.
+
+    Args:
+        data: path of a raw or shard list, path of a yaml file of sources, or the parsed sources.
+        data_type: type of the list; ignored for a mixture.
+
+    Raises:
+        ConfigError: a file of sources cannot be read, or has invalid keys.
+    """
+    if isinstance(data, MixtureConf):
+        return MixtureSource(DATA_OF_CONFIG, data, _members_of(data.sources, DATA_OF_CONFIG))
+
+    path = os.fspath(data)
+    if Path(path).suffix not in MIXTURE_SUFFIXES:
+        return ListSource(path, data_type)
+
+    conf = load_mixture(path)
+    return MixtureSource(path, conf, _members_of(conf.sources, path))
+
+
+def _members_of(confs: Iterable[SourceConf], included_by: str) -> tuple[Member, ...]:
+    """Return sources with the members of groups, at all levels."""
+    members = []
+    for conf in confs:
+        inner = conf.members(included_by) if isinstance(conf, GroupConf) else ()
+        members.append(Member(conf, _members_of(inner, included_by)))
+    return tuple(members)
+
+
+def _lists_of(members: Iterable[Member]) -> Iterator[ListSource]:
+    """Yield the lists of sources and of the members of groups."""
+    for member in members:
+        if isinstance(member.conf, GroupConf):
+            yield from _lists_of(member.members)
+        else:
+            yield from member.conf.lists()
+
+
 def open_for(
     config: Config,
-    data: str | MixtureConf,
-    data_type: DataType,
+    source: Source,
     *,
     training: bool,
     tokenizer: AnyTokenizer | None = None,
@@ -48,16 +113,15 @@ def open_for(
 
     Args:
         config: `dataset_conf` has the batches and filters.
-        data: see `open_corpus`.
-        data_type: see `open_corpus`.
+        source: see `read_source`.
         training: False plans as in evaluation: without filters and speed perturbation.
         tokenizer: default is the tokenizer of the config, built only if tokens are counted.
 
     Raises:
         ListError, ConfigError: the data cannot be used.
     """
-    conf, data = config.dataset_conf, _parsed(data)
-    by_entry, filters = _confs_of_entries(data, conf)
+    conf = config.dataset_conf
+    by_entry, filters = _confs_of_entries(source, conf)
     counting = training and needs_token_counts(conf, by_entry, filters)
     if counting:
         tokenizer = build_tokenizer(config) if tokenizer is None else tokenizer
@@ -76,16 +140,16 @@ def open_for(
         by_entry=by_entry,
         entry_filters=filters,
     )
-    return open_corpus(data, data_type, measure, tokenizer if counting else None), measure
+    return open_source(source, measure, tokenizer if counting else None), measure
 
 
 def _confs_of_entries(
-    data: str | MixtureConf, conf: DatasetConf
+    source: Source, conf: DatasetConf
 ) -> tuple[tuple[BatchConf, ...], tuple[FilterConf, ...]]:
     """Return `batch_conf` and `filter_conf` of each entry of a mixture; empty if all share them."""
-    if not isinstance(data, MixtureConf):
+    if not isinstance(source, MixtureSource):
         return (), ()
-    return data.batch_confs(conf.batch_conf), data.filter_confs(conf.filter_conf)
+    return source.conf.batch_confs(conf.batch_conf), source.conf.filter_confs(conf.filter_conf)
 
 
 def as_planned(corpus: Corpus, conf: DatasetConf, tokenizer: Tokenizer) -> tuple[Corpus, Measure]:
@@ -113,7 +177,7 @@ def _require_fixed_counts(tokenizer: AnyTokenizer) -> None:
 
 
 def open_filtered(
-    conf: DatasetConf, data: str | MixtureConf, data_type: DataType, tokenizer: Tokenizer | None
+    conf: DatasetConf, source: Source, tokenizer: Tokenizer | None
 ) -> tuple[Corpus, Measure]:
     """Open data, and the measure that filters it, for tools that choose the batches:
     `conf.batch_conf` is ignored.
@@ -122,11 +186,11 @@ def open_filtered(
     """
     conf = conf.model_copy(update={"batch_conf": BatchConf()})
     measure = measure_of(conf, training=True, text_length_is_tokens=tokenizer is not None)
-    return open_corpus(data, data_type, tokenizer=tokenizer), measure
+    return open_source(source, tokenizer=tokenizer), measure
 
 
 def open_corpus(
-    data: str | MixtureConf,
+    data: str | os.PathLike[str] | MixtureConf,
     data_type: DataType,
     measure: Measure | None = None,
     tokenizer: AnyTokenizer | None = None,
@@ -134,9 +198,17 @@ def open_corpus(
     """Open a raw list, a shard list, or a mixture of sources. A list without an index is indexed
     first.
 
+    Arguments and errors are those of `read_source` and `open_source`.
+    """
+    return open_source(read_source(data, data_type), measure, tokenizer)
+
+
+def open_source(
+    source: Source, measure: Measure | None = None, tokenizer: AnyTokenizer | None = None
+) -> Corpus:
+    """Open a source as a corpus. A list without an index is indexed first.
+
     Args:
-        data: path of a list, path of a yaml file of sources, or the parsed sources.
-        data_type: type of the list; ignored for a mixture.
         measure: cost of samples; needed if `per_batch` turns weights into shares of batches.
             Without a measure, weights are shares of utterances.
         tokenizer: with a tokenizer, `text_length` of the rows counts tokens; without, characters.
@@ -144,29 +216,21 @@ def open_corpus(
     Raises:
         ListError, ConfigError: the data cannot be used.
     """
-    if isinstance(data, str) and Path(data).suffix not in MIXTURE_SUFFIXES:
-        return _counted(open_list(data, data_type), tokenizer, _counts_input(measure))
+    if isinstance(source, ListSource):
+        return _counted(source.open(), tokenizer, _counts_input(measure))
 
-    name = data if isinstance(data, str) else DATA_OF_CONFIG
-    conf = load_mixture(data) if isinstance(data, str) else data
-    input_only = _entries_with_input_only(conf, measure)
-    leaves = _leaves(conf.sources, {}, tokenizer, input_only, name)
-    measures = _measures(name, leaves, measure)
+    conf = source.conf
+    input_only = [_counts_input(measure and measure.of_entry(n)) for n in range(len(conf.sources))]
+    leaves = _leaves(source.members, {}, tokenizer, input_only)
+    measures = _measures(source.name, leaves, measure)
     shares = _shares(leaves, conf, measures)
     sources = [
-        Source(leaf.corpus, share, leaf.tags, leaf.entry if conf.has_entries else None)
+        WeightedCorpus(leaf.corpus, share, leaf.tags, leaf.entry if conf.has_entries else None)
         for leaf, share in zip(leaves, shares, strict=True)
     ]
     per_pass = conf.utterances_per_epoch or sum(leaf.size for leaf in leaves)
 
-    return Mixture(name, sources, per_pass, conf.per_batch)
-
-
-def _parsed(data: str | MixtureConf) -> str | MixtureConf:
-    """Return the sources, if `data` is the path of a file of sources; else `data`."""
-    if isinstance(data, str) and Path(data).suffix in MIXTURE_SUFFIXES:
-        return load_mixture(data)
-    return data
+    return Mixture(source.name, sources, per_pass, conf.per_batch)
 
 
 def _counted(corpus: Corpus, tokenizer: AnyTokenizer | None, input_only: bool = False) -> Corpus:
@@ -182,12 +246,6 @@ def _counted(corpus: Corpus, tokenizer: AnyTokenizer | None, input_only: bool = 
     if tokenizer is None or (tokenizer.exact_length and not input_only):
         return corpus
     return TokenCounted(corpus, tokenizer, input_only=input_only)
-
-
-def _entries_with_input_only(conf: MixtureConf, measure: Measure | None) -> list[bool]:
-    """Tell for each entry of a mixture whether its filters count the input alone."""
-    entries = range(len(conf.sources))
-    return [_counts_input(measure and measure.of_entry(number)) for number in entries]
 
 
 def _counts_input(measure: Measure | None) -> bool:
@@ -210,32 +268,30 @@ class _Leaf:
 
 
 def _leaves(
-    confs: Sequence[SourceConf],
+    members: Sequence[Member],
     tags: dict[str, Any],
     tokenizer: AnyTokenizer | None,
     input_only: Sequence[bool],
-    name: str,
 ) -> list[_Leaf]:
     """Return the corpora of the sources of one level and of all levels below; their shares sum to
     one.
 
     Args:
-        confs: the sources and groups of the level.
+        members: the sources and groups of the level.
         tags: of the groups around them.
         tokenizer: counts tokens, see `_counted`.
         input_only: for each source, whether only the input counts, see `_counted`.
-        name: of the mixture, for messages.
     """
     # Tags of outer groups override those of a source.
-    leaves_of_sources = [
-        _leaves_of(conf, {**conf.own_tags, **tags}, tokenizer, counts_input, name)
-        for conf, counts_input in zip(confs, input_only, strict=True)
+    leaves_of_members = [
+        _leaves_of(member, {**member.conf.own_tags, **tags}, tokenizer, counts_input)
+        for member, counts_input in zip(members, input_only, strict=True)
     ]
     weights = [
-        conf.weight or sum(leaf.size for leaf in leaves)
-        for conf, leaves in zip(confs, leaves_of_sources, strict=True)
+        member.conf.weight or sum(leaf.size for leaf in leaves)
+        for member, leaves in zip(members, leaves_of_members, strict=True)
     ]
-    weighted = zip(weights, leaves_of_sources, strict=True)
+    weighted = zip(weights, leaves_of_members, strict=True)
     return [
         replace(leaf, entry=number, share=leaf.share * weight / sum(weights))
         for number, (weight, leaves) in enumerate(weighted)
@@ -244,26 +300,24 @@ def _leaves(
 
 
 def _leaves_of(
-    conf: SourceConf,
-    tags: dict[str, Any],
-    tokenizer: AnyTokenizer | None,
-    input_only: bool,
-    name: str,
+    member: Member, tags: dict[str, Any], tokenizer: AnyTokenizer | None, input_only: bool
 ) -> list[_Leaf]:
     """Return the corpora of one source or group; their shares sum to one."""
-    if isinstance(conf, GroupConf):
-        members = conf.members(name)
-        leaves = _leaves(members, tags, tokenizer, [input_only] * len(members), name)
+    if isinstance(member.conf, GroupConf):
+        counts_input = [input_only] * len(member.members)
+        leaves = _leaves(member.members, tags, tokenizer, counts_input)
     else:
         # The language of a source may be a tag, which chooses the tokenizer.
         tokenizer_of_source = tokenizer and tokenizer.with_tags(tags)
-        corpora = [_counted(corpus, tokenizer_of_source, input_only) for corpus in conf.open()]
+        corpora = [
+            _counted(corpus, tokenizer_of_source, input_only) for corpus in member.conf.open()
+        ]
         total = sum(corpus.num_samples for corpus in corpora)
         leaves = [
             _Leaf(corpus, corpus.num_samples, corpus.num_samples / total, tags)
             for corpus in corpora
         ]
-    return [replace(leaf, size=leaf.size * conf.repeat) for leaf in leaves]
+    return [replace(leaf, size=leaf.size * member.conf.repeat) for leaf in leaves]
 
 
 def _shares(

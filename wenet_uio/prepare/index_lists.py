@@ -18,9 +18,9 @@ from wenet_uio.dataset.corpus.indexing import (
     entries_outside,
     index_shards,
 )
+from wenet_uio.dataset.corpus.open_list import ListSource
 from wenet_uio.dataset.formats.list_file import read_shards
 from wenet_uio.dataset.formats.sample_layout import Layout
-from wenet_uio.dataset.sources.lists import SourceList
 
 REMOTE_SHARDS_PER_JOB = 256
 """A worker waits for the store with many of them at a time."""
@@ -37,7 +37,7 @@ class IndexedList(NamedTuple):
     """Sentences about what is odd in the list as a whole."""
 
 
-def index_list(source: SourceList, executor: Executor) -> IndexedList:
+def index_list(source: ListSource, executor: Executor) -> IndexedList:
     """Index the shards of a list, then the list.
 
     A run after a killed one indexes the remaining shards.

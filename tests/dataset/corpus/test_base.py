@@ -4,7 +4,7 @@ import pytest
 from tests.support.data.mixtures import mixture
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.index import Stored
-from wenet_uio.dataset.corpus.mixture import Mixture, Source
+from wenet_uio.dataset.corpus.mixture import Mixture, WeightedCorpus
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.corpus.shard_corpus import ShardCorpus
@@ -39,7 +39,12 @@ def expected(corpus, shards):
 
 def corpora(lists):
     raw, shard = (open_list(lists[kind], kind) for kind in ("raw", "shard"))
-    mixed = Mixture("mixture", [Source(raw, 0.3), Source(shard, 0.6), Source(raw, 0.1)], 150, False)
+    mixed = Mixture(
+        "mixture",
+        [WeightedCorpus(raw, 0.3), WeightedCorpus(shard, 0.6), WeightedCorpus(raw, 0.1)],
+        150,
+        False,
+    )
     counted = TokenCounted(shard, WORDS)
     passes = [Passes(mixed).corpus_of(number) for number in range(3)]
     return [

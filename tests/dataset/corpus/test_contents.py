@@ -10,7 +10,7 @@ from tests.support.data.loading import TOKENIZER
 from tests.support.data.packing import pack
 from tests.support.data.tars import wav, write_tar
 from wenet_uio.dataset.corpus.indexing import build_index
-from wenet_uio.dataset.corpus.mixture import Mixture, Source
+from wenet_uio.dataset.corpus.mixture import Mixture, WeightedCorpus
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.token_counts import TokenCounted
 from wenet_uio.prepare.sharding import ShardOptions
@@ -55,10 +55,11 @@ def test_a_list_that_is_opened_again_touched_or_wrapped_has_the_same_contents(ma
     os.utime(path)
     assert opened(path, form).contents_digest == corpus.contents_digest
     assert TokenCounted(corpus, TOKENIZER).contents_digest == corpus.contents_digest
-    mixture = Mixture("mixture", [Source(corpus, 1.0)], 12, False)
+    mixture = Mixture("mixture", [WeightedCorpus(corpus, 1.0)], 12, False)
     assert mixture.contents_digest != corpus.contents_digest
     assert (
-        mixture.contents_digest == Mixture("other", [Source(corpus, 1.0)], 6, False).contents_digest
+        mixture.contents_digest
+        == Mixture("other", [WeightedCorpus(corpus, 1.0)], 6, False).contents_digest
     )
 
 

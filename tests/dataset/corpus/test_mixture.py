@@ -8,7 +8,7 @@ from tests.support.data.mixtures import MEASURE, mixture, taken
 from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.dataset.corpus.mixture import Mixture, Source
+from wenet_uio.dataset.corpus.mixture import Mixture, WeightedCorpus
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.corpus.quotas import exact_quotas
 from wenet_uio.dataset.cursor import Cursor
@@ -91,7 +91,8 @@ def balanced(medians, sizes, per_batch, measure):
         [corpus.num_samples / measure.shard_units(corpus).sum() for corpus in corpora]
     )
     sources = [
-        Source(corpus, share) for corpus, share in zip(corpora, shares / shares.sum(), strict=True)
+        WeightedCorpus(corpus, share)
+        for corpus, share in zip(corpora, shares / shares.sum(), strict=True)
     ]
     return Mixture("mixture", sources, 3000, per_batch)
 
@@ -126,7 +127,10 @@ def test_with_round_robin_no_batch_is_empty_if_a_source_has_few_long_utterances(
         IndexOnlyCorpus([400], seed=1, median=5),
     ]
     mix = Mixture(
-        "mixture", [Source(corpora[0], 5 / 405), Source(corpora[1], 400 / 405)], 405, "round_robin"
+        "mixture",
+        [WeightedCorpus(corpora[0], 5 / 405), WeightedCorpus(corpora[1], 400 / 405)],
+        405,
+        "round_robin",
     )
     corpus = Passes(mix).corpus_of(0)
     plan = EpochPlan(corpus, measure, seed=1, epoch=0, division=Division(1, 1))
@@ -137,7 +141,7 @@ def test_with_round_robin_no_batch_is_empty_if_a_source_has_few_long_utterances(
 
 def test_the_state_of_a_mixture_takes_30_bytes_a_source():
     corpora = [IndexOnlyCorpus([50], seed=seed) for seed in range(200)]
-    mix = Mixture("mixture", [Source(corpus, 1 / 200) for corpus in corpora], 10_000, False)
+    mix = Mixture("mixture", [WeightedCorpus(corpus, 1 / 200) for corpus in corpora], 10_000, False)
     cursor = Cursor(mix, MEASURE, LoaderOptions())
     cursor.set_epoch(999)
     plain = len(json.dumps(Cursor(corpora[0], MEASURE, LoaderOptions()).state_dict()))

@@ -5,7 +5,7 @@ import pytest
 
 from tests.support.data.mixtures import mixture, taken
 from tests.support.data.synthetic import IndexOnlyCorpus
-from wenet_uio.dataset.corpus.mixture import Mixture, Source
+from wenet_uio.dataset.corpus.mixture import Mixture, WeightedCorpus
 from wenet_uio.dataset.corpus.passes import Passes
 
 
@@ -42,8 +42,8 @@ def test_a_source_in_front_of_the_others_leaves_their_offsets_and_streams_as_the
     former = mixture((0.5, 0.5), ((30,) * 3, (20,) * 2), per_pass=40)
     front = IndexOnlyCorpus([25] * 2, seed=9)
     sources = [
-        Source(front, 0.5),
-        *(Source(source.corpus, 0.25) for source in reversed(former.sources)),
+        WeightedCorpus(front, 0.5),
+        *(WeightedCorpus(source.corpus, 0.25) for source in reversed(former.sources)),
     ]
     now = Mixture("mixture", sources, 80, False)
     passes = Passes(now).starting_at(1, Passes(former).offsets(1), {})
@@ -60,7 +60,7 @@ def test_a_source_in_front_of_the_others_leaves_their_offsets_and_streams_as_the
 
 def test_the_same_samples_twice_are_two_sources_with_offsets_of_their_own():
     corpus = IndexOnlyCorpus([20] * 2)
-    mix = Mixture("mixture", [Source(corpus, 0.5), Source(corpus, 0.5)], 20, False)
+    mix = Mixture("mixture", [WeightedCorpus(corpus, 0.5), WeightedCorpus(corpus, 0.5)], 20, False)
     name = corpus.digest[:16]
     assert mix.state_names == [name, f"{name}/1"]
     assert Passes(mix).offsets(2) == {name: 20, f"{name}/1": 20}

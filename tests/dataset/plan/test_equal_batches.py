@@ -9,7 +9,7 @@ from tests.dataset.plan.test_joined_entries import POLICIES, TextOnly
 from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.dataset.corpus.mixture import Mixture, Source
+from wenet_uio.dataset.corpus.mixture import Mixture, WeightedCorpus
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan
 from wenet_uio.dataset.plan.lanes import Division
@@ -52,7 +52,7 @@ def batches_by_source(confs, per_batch, by_entry, world_size):
     shares = (1 / np.asarray(costs)) / (1 / np.asarray(costs)).sum()
     has_entries = by_entry or per_batch == "zip"
     sources = [
-        Source(corpus, share, {}, n if has_entries else None)
+        WeightedCorpus(corpus, share, {}, n if has_entries else None)
         for n, (corpus, share) in enumerate(zip(corpora, shares, strict=True))
     ]
     corpus = Passes(Mixture("mixture", sources, 1200, per_batch)).corpus_of(0)

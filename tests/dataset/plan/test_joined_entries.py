@@ -11,7 +11,7 @@ from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.index import TEXT_ONLY, shard_table, summary_of
-from wenet_uio.dataset.corpus.mixture import Mixture, Source
+from wenet_uio.dataset.corpus.mixture import Mixture, WeightedCorpus
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.plan.entry_policy import entry_policy_of
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan
@@ -77,7 +77,8 @@ def joined(confs, sizes, per_pass, shards=1):
     shares = 1 / np.asarray(costs)
     shares[:2] /= 2
     sources = [
-        Source(c, s, {}, e) for c, s, e in zip(corpora, shares / shares.sum(), entries, strict=True)
+        WeightedCorpus(c, s, {}, e)
+        for c, s, e in zip(corpora, shares / shares.sum(), entries, strict=True)
     ]
     return Mixture("joined", sources, per_pass, "zip"), measure
 

@@ -7,7 +7,7 @@ import pytest
 from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.dataset.corpus.mixture import Mixture, Source
+from wenet_uio.dataset.corpus.mixture import Mixture, WeightedCorpus
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.plan.measure import measure_of
 from wenet_uio.prepare.diagnose.plan_report import report_plan
@@ -77,7 +77,7 @@ def test_jitter_mixes_small_corpora_under_every_policy(batch_conf):
 def test_every_source_is_mixed_within_itself():
     measure = measure_of(DatasetConf(batch_conf=BatchConf(**FRAMES)), training=True)
     corpora = [IndexOnlyCorpus([3000], seed=seed) for seed in range(4)]
-    mix = Mixture("mixture", [Source(corpus, 0.25) for corpus in corpora], 12_000, True)
+    mix = Mixture("mixture", [WeightedCorpus(corpus, 0.25) for corpus in corpora], 12_000, True)
     found = report_plan(mix, measure, seed=1, epoch=0, world_size=1)
     assert found.mates_again < 0.3
 

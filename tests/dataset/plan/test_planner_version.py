@@ -10,7 +10,7 @@ import pytest
 from tests.dataset.plan.test_epoch_plan import small_scales
 from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.dataset.corpus.mixture import Mixture, Source
+from wenet_uio.dataset.corpus.mixture import Mixture, WeightedCorpus
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.plan import groups
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
@@ -115,7 +115,10 @@ def mixture(per_batch):
         corpus.digest = f"{number:032x}"
     return Mixture(
         "mixture",
-        [Source(corpus, share) for corpus, share in zip(corpora, (0.3, 0.5, 0.2), strict=True)],
+        [
+            WeightedCorpus(corpus, share)
+            for corpus, share in zip(corpora, (0.3, 0.5, 0.2), strict=True)
+        ],
         190,
         per_batch,
     )

@@ -9,7 +9,7 @@ from tests.dataset.plan.test_epoch_plan import samples_of, small_scales
 from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.dataset.corpus.mixture import Mixture, Source
+from wenet_uio.dataset.corpus.mixture import Mixture, WeightedCorpus
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.plan import groups
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
@@ -130,7 +130,9 @@ def in_turns(sources, utterances, per_source=None):
     """A mixture of sources that take turns, and the source of each batch of a plan of it."""
     counts = per_source or [utterances // sources] * sources
     parts = [
-        Source(IndexOnlyCorpus([count], seed=seed, median=4.0 + 4 * seed), count / sum(counts))
+        WeightedCorpus(
+            IndexOnlyCorpus([count], seed=seed, median=4.0 + 4 * seed), count / sum(counts)
+        )
         for seed, count in enumerate(counts)
     ]
     corpus = Passes(Mixture("mixture", parts, sum(counts), "round_robin")).corpus_of(0)

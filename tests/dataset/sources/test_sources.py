@@ -9,8 +9,7 @@ from wenet_uio.config.mixture import load_mixture
 from wenet_uio.config.source import parse_source
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.dataset.open import open_corpus
-from wenet_uio.dataset.sources.lists import lists_of_sources
+from wenet_uio.dataset.open import open_corpus, read_source
 
 
 @pytest.fixture
@@ -87,7 +86,7 @@ def test_the_lists_of_a_mixture_are_named_once_each(write, tmp_path):
     write_tarred(tmp_path, "x")
     text = {"type": "txt", "paths": "SETS/no.txt"}  # has no list
     path = write([tarred_source("x"), text, {"type": "group", "input_cfg": [tarred_source("x")]}])
-    (found,) = lists_of_sources(load_mixture(path).sources)
+    (found,) = read_source(path, "raw").lists()
     assert found.data_type == "shard"
     assert open(found.data_list).read().count("\n") == 2
 
@@ -180,7 +179,7 @@ def test_a_mixture_that_includes_itself_is_refused_with_the_way_to_itself(write,
     mix, other = write([group(inner)]), write([group("mix.yaml")], "other.yaml")
     way = f"{mix} > {mix}" if inner == "mix.yaml" else f"{other} > {mix} > {other}"
     for open_sources in (
-        lambda: lists_of_sources(load_mixture(mix).sources),
+        lambda: read_source(mix, "raw").lists(),
         lambda: open_corpus(mix, "raw"),
     ):
         with pytest.raises(ConfigError, match=f"this file of sources includes itself: {way}$"):
@@ -263,4 +262,4 @@ def test_a_missing_file_of_sources_is_named_with_the_file_that_includes_it(write
     with pytest.raises(ConfigError, match=f"^{inner}: input_cfg: .*no.yaml: no such file"):
         open_corpus(inner, "raw")
     with pytest.raises(ConfigError, match=f"^{inner}: input_cfg: .*no.yaml: no such file"):
-        lists_of_sources(load_mixture(outer).sources)
+        read_source(outer, "raw").lists()

@@ -23,7 +23,8 @@ from pathlib import Path
 
 from wenet_uio.config.source import Paths
 from wenet_uio.dataset.formats.data_list import ListError, RawLine
-from wenet_uio.dataset.sources.lists import AudioSourceConf, SourceList, expanded, listed
+from wenet_uio.dataset.corpus.open_list import ListSource
+from wenet_uio.dataset.sources.lists import AudioSourceConf, expanded, listed
 
 
 class BarsConf(AudioSourceConf):
@@ -31,7 +32,7 @@ class BarsConf(AudioSourceConf):
 
 
 def _lists(conf):
-    return [SourceList(_raw_list(path), "raw", conf.layout) for path in expanded(conf.bars_path)]
+    return [ListSource(_raw_list(path), "raw", conf.layout) for path in expanded(conf.bars_path)]
 
 
 def _raw_list(path):

@@ -16,7 +16,7 @@ from tests.support.models.vocabularies import write_tiktoken
 from wenet_uio.audio.read import read_audio
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.dataset.open import open_corpus, open_for
+from wenet_uio.dataset.open import open_corpus, open_for, read_source
 from wenet_uio.prepare.diagnose.check import Reading, check_corpus
 from wenet_uio.prepare.diagnose.check_report import as_text
 from wenet_uio.prepare.diagnose.check_samples import Checker, Fences, Span
@@ -205,7 +205,10 @@ def test_the_check_of_a_mixture_filters_what_its_plan_filters(tmp_path):
     tokenizer = Tokenizer(CharSplitter(non_lang_syms=("[laughter]",)), TOKENIZER.symbols)
 
     planned, measure = open_for(
-        FakeConfig(**conf.model_dump()), mixture, "raw", training=True, tokenizer=tokenizer
+        FakeConfig(**conf.model_dump()),
+        read_source(mixture, "raw"),
+        training=True,
+        tokenizer=tokenizer,
     )
     filtered_by_plan = measure.filtered(planned)
     assert filtered_by_plan == {"token_max_length": 1}

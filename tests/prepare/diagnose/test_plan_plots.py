@@ -4,7 +4,7 @@ import pytest
 from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.dataset.corpus.mixture import Mixture, Source
+from wenet_uio.dataset.corpus.mixture import Mixture, WeightedCorpus
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.plan.lanes import Division
@@ -31,7 +31,7 @@ def mixture(sizes):
     for number, corpus in enumerate(corpora):
         corpus.data_list = f"$source_{number}$"
     shares = [sum(counts) / sum(map(sum, sizes)) for counts in sizes]
-    sources = [Source(corpus, share) for corpus, share in zip(corpora, shares, strict=True)]
+    sources = [WeightedCorpus(corpus, share) for corpus, share in zip(corpora, shares, strict=True)]
     return Mixture("mixture", sources, sum(map(sum, sizes)), False)
 
 

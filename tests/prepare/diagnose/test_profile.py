@@ -1,6 +1,7 @@
 import pytest
 
 from tests.support.data.loading import loader
+from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.prepare.diagnose.profile import Profile, profile
 
 
@@ -34,9 +35,9 @@ def test_the_batches_are_those_of_training(make_lists):
 
     def make_loader():
         made = loader(data_list, "raw")
-        made.reader.chains = made.reader.chains._replace(
-            audio=(*made.reader.chains.audio, Watched())
-        )
+        chains = made.reader.chains
+        watched = chains._replace(audio=(*chains.audio, Watched()))
+        made.reader = BatchReader(made.corpus, made.reader.conf, watched, made.reader.keep_int16)
         return made
 
     profile(make_loader, batches=1000)

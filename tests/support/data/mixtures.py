@@ -5,7 +5,7 @@ from collections import Counter
 from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.dataset.corpus.mixture import Mixture, Source
+from wenet_uio.dataset.corpus.mixture import Mixture, WeightedCorpus
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan
 from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import measure_of
@@ -20,7 +20,7 @@ def mixture(shares, sizes=((50,) * 6, (30,) * 3, (20,)), per_pass=None, per_batc
     for number, corpus in enumerate(corpora):
         corpus.data_list = f"source {number}"
     sources = [
-        Source(corpus, share, {"from": corpus.data_list})
+        WeightedCorpus(corpus, share, {"from": corpus.data_list})
         for corpus, share in zip(corpora, shares, strict=True)
     ]
     return Mixture("mixture", sources, per_pass or sum(map(sum, sizes)), per_batch)

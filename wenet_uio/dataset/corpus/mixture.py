@@ -42,7 +42,7 @@ NO_RUNS = Runs(*(np.empty(0, dtype) for dtype in (np.int32, np.uint32, np.uint32
 
 
 @dataclass(frozen=True)
-class Source:
+class WeightedCorpus:
     """A corpus and its share of a mixture."""
 
     corpus: Corpus
@@ -68,7 +68,7 @@ class Mixture(Corpus):
     """
 
     def __init__(
-        self, path: str, sources: Sequence[Source], per_pass: int, per_batch: PerBatch
+        self, path: str, sources: Sequence[WeightedCorpus], per_pass: int, per_batch: PerBatch
     ) -> None:
         """Mix sources.
 
@@ -188,7 +188,7 @@ class Mixture(Corpus):
         """The kinds of its samples."""
         return frozenset().union(*(source.corpus.kinds for source in self.sources))
 
-    def _by_source(self, shards: np.ndarray) -> Iterator[tuple[Source, np.ndarray]]:
+    def _by_source(self, shards: np.ndarray) -> Iterator[tuple[WeightedCorpus, np.ndarray]]:
         """Yield consecutive shards of one source, with their numbers in the source."""
         numbers = self.source_of(shards)
         edges = np.flatnonzero(np.diff(numbers)) + 1
@@ -245,7 +245,7 @@ class Mixture(Corpus):
         source, ref_of_source = self._place_of(ref)
         return source.corpus.audio_tokens(ref_of_source, input_only=input_only)
 
-    def _place_of(self, ref: SampleRef) -> tuple[Source, SampleRef]:
+    def _place_of(self, ref: SampleRef) -> tuple[WeightedCorpus, SampleRef]:
         """Find the source of a sample, and its place there."""
         number = int(self.source_of(ref.shard))
         shard = ref.shard - int(self._first_shard[number])

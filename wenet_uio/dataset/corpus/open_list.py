@@ -1,8 +1,9 @@
-"""Open a raw list or a shard list as a corpus, and index the list first if needed."""
+"""A raw list or a shard list as a source of samples, and as a corpus."""
 
 from __future__ import annotations
 
 import logging
+from typing import NamedTuple
 
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.indexing import index_of_file, open_list_file
@@ -12,6 +13,24 @@ from wenet_uio.dataset.formats.data_list import DataType
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.dataset.storage import objects
+
+
+class ListSource(NamedTuple):
+    """A raw list or a shard list."""
+
+    data_list: str
+    data_type: DataType
+    layout: Layout = DEFAULT_LAYOUT
+    """How names in tars and manifests of other tools are read."""
+
+    def lists(self) -> list[ListSource]:
+        """Return this list."""
+        return [self]
+
+    def open(self) -> Corpus:
+        """Open the list, see `open_list`."""
+        return open_list(*self)
+
 
 log = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wenet_uio.config.source import Paths
+from wenet_uio.dataset.corpus.open_list import ListSource
 from wenet_uio.dataset.formats.data_list import ShardFiles
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.sources.lists import (
     AudioSourceConf,
-    SourceList,
     expanded,
     folder_beside,
     listed,
@@ -28,9 +28,9 @@ class ContainersConf(AudioSourceConf):
     paths: Paths
 
 
-def _containers(conf: ContainersConf) -> list[SourceList]:
+def _containers(conf: ContainersConf) -> list[ListSource]:
     path = _list_of_containers(expanded(conf.paths), conf.type)
-    return [SourceList(path, "shard", conf.layout)]
+    return [ListSource(path, "shard", conf.layout)]
 
 
 def _list_of_containers(paths: Sequence[str], kind: str) -> str:

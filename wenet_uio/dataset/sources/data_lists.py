@@ -8,7 +8,8 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from wenet_uio.dataset.sources.lists import AudioSourceConf, SourceList, listed
+from wenet_uio.dataset.corpus.open_list import ListSource
+from wenet_uio.dataset.sources.lists import AudioSourceConf, listed
 
 MEMBERS_OF = {"audio": ("wav", "flac", "mp3", "ogg", "opus"), "text": ("txt", "transcript")}
 """{field: usual names of its member in a tar}."""
@@ -69,13 +70,13 @@ def _refuse_member(rename: Mapping[str, Any], name: str, members: Sequence[str])
         )
 
 
-def _raw_lists(conf: RawConf) -> list[SourceList]:
-    return [SourceList(conf.data_list, "raw", conf.layout)]
+def _raw_lists(conf: RawConf) -> list[ListSource]:
+    return [ListSource(conf.data_list, "raw", conf.layout)]
 
 
-def _shard_lists(conf: ShardConf) -> list[SourceList]:
+def _shard_lists(conf: ShardConf) -> list[ListSource]:
     layout = replace(conf.layout, rename=tuple(sorted(conf.rename.items())))
-    return [SourceList(conf.data_list, "shard", layout)]
+    return [ListSource(conf.data_list, "shard", layout)]
 
 
 RAW = listed(RawConf, _raw_lists)

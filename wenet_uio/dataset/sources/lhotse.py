@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from wenet_uio.config.source import Paths
+from wenet_uio.dataset.corpus.open_list import ListSource
 from wenet_uio.dataset.formats.data_list import pair_manifests
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.lhotse_cuts import folder_beside_shar, list_of_cuts
 from wenet_uio.dataset.sources.lists import (
     AudioSourceConf,
-    SourceList,
     expanded,
     listed,
     write_shard_list,
@@ -29,14 +29,14 @@ class SharConf(AudioSourceConf):
     shar_path: Paths
 
 
-def _cuts(conf: CutsConf) -> list[SourceList]:
+def _cuts(conf: CutsConf) -> list[ListSource]:
     paths = map(list_of_cuts, expanded(conf.cuts_path))
-    return [SourceList(path, "raw", conf.layout) for path in paths]
+    return [ListSource(path, "raw", conf.layout) for path in paths]
 
 
-def _shars(conf: SharConf) -> list[SourceList]:
+def _shars(conf: SharConf) -> list[ListSource]:
     paths = map(_list_of_shar, expanded(conf.shar_path))
-    return [SourceList(path, "shard", conf.layout) for path in paths]
+    return [ListSource(path, "shard", conf.layout) for path in paths]
 
 
 def _list_of_shar(folder: str) -> str:

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from wenet_uio.config.source import SourceConf, SourceType
 from wenet_uio.dataset.corpus.base import Corpus
-from wenet_uio.dataset.corpus.open_list import open_list
-from wenet_uio.dataset.formats.data_list import DataType, ShardFiles
+from wenet_uio.dataset.corpus.open_list import ListSource
+from wenet_uio.dataset.formats.data_list import ShardFiles
 from wenet_uio.dataset.formats.patterns import expand
 from wenet_uio.dataset.formats.sample_layout import KeyEnds, Layout
 from wenet_uio.dataset.storage import objects
@@ -22,14 +22,6 @@ from wenet_uio.dataset.storage.settings import cache_folder
 
 Patterns = str | Sequence["Patterns"]
 """A pattern of paths, a list of patterns, or NeMo's buckets (a list of lists)."""
-
-
-class SourceList(NamedTuple):
-    """The list of a source; the arguments of `open_list`."""
-
-    data_list: str
-    data_type: DataType
-    layout: Layout
 
 
 class AudioSourceConf(SourceConf):
@@ -52,7 +44,7 @@ class AudioSourceConf(SourceConf):
 
 
 def listed(
-    section: type[AudioSourceConf], lists: Callable[[Any], Sequence[SourceList]]
+    section: type[AudioSourceConf], lists: Callable[[Any], Sequence[ListSource]]
 ) -> SourceType:
     """Return a type of sources whose samples are in data lists.
 
@@ -62,17 +54,9 @@ def listed(
     """
 
     def open_lists(conf: Any) -> list[Corpus]:
-        return [open_list(*source_list) for source_list in lists(conf)]
+        return [source.open() for source in lists(conf)]
 
     return SourceType(section, open_lists, lists)
-
-
-def lists_of_sources(sources: Iterable[SourceConf]) -> list[SourceList]:
-    """Return the lists of sources and of the members of groups, without duplicates. Samples
-    without audio have no list.
-    """
-    lists = [source_list for conf in sources for source_list in conf.lists()]
-    return list(dict.fromkeys(lists))
 
 
 def expanded(patterns: Patterns) -> list[str]:

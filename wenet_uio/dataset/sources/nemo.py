@@ -9,11 +9,11 @@ from typing import Any
 from pydantic import model_validator
 
 from wenet_uio.config.source import Buckets
+from wenet_uio.dataset.corpus.open_list import ListSource
 from wenet_uio.dataset.formats.data_list import ShardFiles, pair_manifests
 from wenet_uio.dataset.sources.lists import (
     AudioSourceConf,
     Patterns,
-    SourceList,
     expanded,
     folder_beside,
     listed,
@@ -48,17 +48,17 @@ class NemoTarredConf(AudioSourceConf):
     tarred_audio_filepaths: Buckets
 
 
-def _manifests(conf: NemoConf) -> list[SourceList]:
+def _manifests(conf: NemoConf) -> list[ListSource]:
     paths = map(local_manifest, expanded(_split(conf.manifest_filepath)))
-    return [SourceList(path, "raw", conf.layout) for path in paths]
+    return [ListSource(path, "raw", conf.layout) for path in paths]
 
 
-def _tars(conf: NemoTarredConf) -> list[SourceList]:
+def _tars(conf: NemoTarredConf) -> list[ListSource]:
     shards = _paired(_split(conf.tarred_audio_filepaths), _split(conf.manifest_filepath))
     first = shards[0].manifest
     assert first is not None
     path = write_shard_list(folder_beside(first), shards)
-    return [SourceList(path, "shard", conf.layout)]
+    return [ListSource(path, "shard", conf.layout)]
 
 
 def _split(paths: Buckets) -> Patterns:

@@ -18,7 +18,7 @@ from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.formats.data_list import DataType
-from wenet_uio.dataset.open import open_filtered
+from wenet_uio.dataset.open import open_filtered, read_source
 from wenet_uio.dataset.plan.duration_bins import OUTLIER, duration_bins, token_bins
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.text.tokenizer import build_tokenizer
@@ -66,7 +66,8 @@ def estimate_bins(
         ValueError: there is no utterance with audio.
     """
     tokenizer = build_tokenizer(config) if num_token_bins else None
-    opened, measure = open_filtered(config.dataset_conf, data_list, data_type, tokenizer)
+    source = read_source(data_list, data_type)
+    opened, measure = open_filtered(config.dataset_conf, source, tokenizer)
     seconds, tokens, filtered = _lengths(Passes(opened).corpus_of(0), measure)
     if not len(seconds):
         reasons = ", ".join(f"{count} by {reason}" for reason, count in filtered.items())

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from wenet_uio.config.mixture import load_mixture
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import Problem, find_index
 from wenet_uio.dataset.corpus.indexing import (
@@ -19,14 +18,14 @@ from wenet_uio.dataset.corpus.indexing import (
     index_of,
     index_shard,
 )
+from wenet_uio.dataset.corpus.open_list import ListSource
 from wenet_uio.dataset.corpus.shard_index import STALE, sidecar_of
 from wenet_uio.dataset.formats.data_list import DataType, ShardFiles, split_shard_list
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.list_file import read_shards
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.dataset.ledger import NOT_INDEXED
-from wenet_uio.dataset.open import MIXTURE_SUFFIXES, open_corpus
-from wenet_uio.dataset.sources.lists import lists_of_sources
+from wenet_uio.dataset.open import MixtureSource, open_corpus, open_source, read_source
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.kept_files import making, places_of
 from wenet_uio.prepare.diagnose.check_changes import changed_shards
@@ -47,10 +46,11 @@ def opened_for_check(data_list: str, data_type: DataType) -> Iterator[tuple[Corp
     Raises:
         ListError: there is no such list, or no shard of the list can be read.
     """
-    is_mixture = Path(data_list).suffix in MIXTURE_SUFFIXES
+    source = read_source(data_list, data_type)
+    is_mixture = isinstance(source, MixtureSource)
     if data_type == "raw" or is_mixture:
-        findings = _check_mixture(data_list) if is_mixture else []
-        corpus = open_corpus(data_list, data_type)
+        findings = _check_lists(source.lists()) if is_mixture else []
+        corpus = open_source(source)
         yield corpus, findings + _bad_of(corpus, [])
         return
 
@@ -111,14 +111,14 @@ class _Checked(NamedTuple):
     """Samples that cannot be used, as in the index."""
 
 
-def _check_mixture(path: str) -> list[Finding]:
-    """Scan the shards of all sources of a mixture.
+def _check_lists(lists: Iterable[ListSource]) -> list[Finding]:
+    """Scan the shards of all shard lists of a mixture.
 
     Returns:
         findings for missing shards and for wrong indexes.
     """
     findings: list[Finding] = []
-    for data_list, data_type, layout in lists_of_sources(load_mixture(path).sources):
+    for data_list, data_type, layout in lists:
         if data_type == "shard":
             checked = _check_shards(split_shard_list(data_list)[0], data_list, layout)
             findings += _findings_of(checked, changed_shards(data_list, layout))
