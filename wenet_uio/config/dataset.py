@@ -152,7 +152,7 @@ that is off."""
 
 
 class OperatorConf(Section):
-    """An operator of the user: see `wenet_uio/dataset/chain/README.md`."""
+    """An operator of the user: see `docs/how-to/operator.md`."""
 
     use: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
     """`package.module:Name`. It is called once with the keys of `conf`; the result is called with

@@ -160,7 +160,7 @@ class TrainKeys(RegularisationKeys):
     """Optimizer steps between two points in TensorBoard and two lines in the log."""
     tracker: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ("tensorboard",)
     """Where curves, pictures, texts and audio go; TensorBoard's files are always written, since
-    report.html is made of them. See wenet_uio/train/README.md."""
+    report.html is made of them. See docs/how-to/track.md."""
     observe_interval: NotNegative = 1
     """Epochs between two plots of attention and CTC for one utterance of the validation set; 0: no
     plots."""

@@ -131,7 +131,7 @@ def add_read_options(parser: ArgumentParser) -> None:
         default="none",
         metavar="RULES",
         help=f"how transcripts are normalised: {', '.join(TEXTS)}; none (or keep) changes nothing, "
-        "clean removes characters that nobody sees, see wenet_uio/text/README.md",
+        "clean removes characters that nobody sees, see docs/reference/tokenizers.md",
     )
     parser.add_argument(
         "--allow_bad",

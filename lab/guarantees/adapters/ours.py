@@ -1,6 +1,6 @@
 """This project's loader: shards, batches by length, the state of rank 0 serves every rank.
 
-Set up as in wenet_uio/dataset/README.md, "In a loop of your own".
+Set up as in docs/how-to/own-loop.md.
 """
 
 from __future__ import annotations
