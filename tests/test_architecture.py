@@ -19,9 +19,8 @@ from tests.support.import_graph import (
 
 ROOT = Path(__file__).resolve().parents[1]
 FLOORS = """
-wenet_uio base.public_face base.printable base.uris base.hub_address base.allocator base.files base.extras
-base.options base.messages base.nearest base.unknown_options base.failures base.cli base.crashes commands
-base.executor base.run_files base.pages base
+wenet_uio base.imports base.messages base.uris base.hub_address base.memory base.files base.options base.crashes
+base.cli commands base.executor base.run_files base.pages base
 config audio text scoring
 dataset.batch_memory dataset.deferral dataset.types dataset.randomness dataset.frames dataset.filters
 dataset.ctc_path dataset.decoder_positions

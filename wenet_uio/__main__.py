@@ -12,7 +12,7 @@ from importlib import import_module
 
 from wenet_uio import __version__
 from wenet_uio.base.cli import run
-from wenet_uio.base.nearest import nearest_name
+from wenet_uio.base.messages import nearest_name
 from wenet_uio.commands import COMMANDS, FIRST_WORDS, GROUPS
 
 

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import torch
 from tqdm import tqdm
 
-from wenet_uio.base.allocator import keep_freed_memory
 from wenet_uio.base.cli import run
+from wenet_uio.base.memory import keep_freed_memory
 from wenet_uio.config import Config, parse_config
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models.build import build_trainable

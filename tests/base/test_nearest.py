@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from wenet_uio.base.nearest import nearest_name
+from wenet_uio.base.messages import nearest_name
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,4 +27,4 @@ def test_the_most_similar_name_is_suggested_and_none_that_is_not_similar(name, n
 def test_every_suggestion_follows_the_one_rule():
     modules = [path for name in ("wenet_uio", "tools") for path in (ROOT / name).rglob("*.py")]
     found = [path for path in modules if "difflib" in path.read_text(encoding="utf-8")]
-    assert found == [ROOT / "wenet_uio/base/nearest.py"]
+    assert found == [ROOT / "wenet_uio/base/messages.py"]

@@ -13,7 +13,7 @@ import pytest
 from tqdm import tqdm
 
 from tests.bin.test_data_tools import tool
-from wenet_uio.base.printable import PrintableStream, printable
+from wenet_uio.base.messages import PrintableStream, printable
 from wenet_uio.base.uris import ShownStream
 
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from wenet_uio import __main__
-from wenet_uio.base.unknown_options import SuggestingParser, refuse_unknown_options
+from wenet_uio.base.options import SuggestingParser, refuse_unknown_options
 from wenet_uio.commands import COMMANDS, parser_of_command
 
 

@@ -28,7 +28,7 @@ TRAIN = "--config train.yaml --train_data train.list --cv_data cv.list --model_d
 DISTURBED = """
 import os, signal, sys, time
 from wenet_uio.bin import train
-from wenet_uio.base.failures import StartAgainError
+from wenet_uio.base.crashes import StartAgainError
 from wenet_uio.base.cli import run
 from wenet_uio.train.engine import Engine
 

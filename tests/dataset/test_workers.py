@@ -260,7 +260,7 @@ KEEPER = f"""
 import multiprocessing, sys
 from tests.support.data.loading import loader
 from tests.support.process_memory import resident
-from wenet_uio.base.allocator import keep_freed_memory
+from wenet_uio.base.memory import keep_freed_memory
 
 keep_freed_memory()
 before = resident()

@@ -147,15 +147,14 @@ def test_a_recipe_can_need_more_packages(installed):
 
 def with_extras(root: Path) -> None:
     """Give the project the module that asks for the extra `more`."""
-    (root / "wenet_uio").mkdir()
-    (root / "wenet_uio/__init__.py").touch()
-    shutil.copy(ROOT / "wenet_uio/base/extras.py", root / "wenet_uio")
+    (root / "wenet_uio/base").mkdir(parents=True)
+    shutil.copy(ROOT / "wenet_uio/base/imports.py", root / "wenet_uio/base")
     (root / "requirements").mkdir()
     (root / "more.txt").rename(root / "requirements/more.txt")
 
 
 NEED_EXTRA = (
-    "cd \"$0\"; python -c \"from wenet_uio.base.extras import need_extra\nneed_extra('more', ['extra'])\n"
+    "cd \"$0\"; python -c \"from wenet_uio.base.imports import need_extra\nneed_extra('more', ['extra'])\n"
     'import extra"'
 )
 

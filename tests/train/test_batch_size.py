@@ -55,7 +55,7 @@ def test_running_out_of_memory_ends_only_the_limited_process() -> None:
     peak = limited_process(lambda: touch(200), base + 300 * MB)
     assert base + 190 * MB < peak < base + 230 * MB
     assert limited_process(lambda: touch(400), base + 300 * MB) is None
-    # More than malloc keeps of what it frees, see wenet_uio.base.allocator.
+    # More than malloc keeps of what it frees, see wenet_uio.base.memory.
     assert limited_process(lambda: torch.ones(2000 * MB // 4), base + 300 * MB) is None
 
 

@@ -18,7 +18,7 @@ from tests.support.train.ranks import LENGTHS, Once, make_engine
 from tests.support.train.tiny import CPU, TinyModel, tiny_batch, tiny_config
 from tests.support.train.training_corpus import write_corpus
 from tests.train.test_engines import needs_deepspeed
-from wenet_uio.base.failures import AGAIN, StartAgainError
+from wenet_uio.base.crashes import AGAIN, StartAgainError
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.dataset.plan.policies import limiting_key
 from wenet_uio.train.engine_ddp import DdpEngine

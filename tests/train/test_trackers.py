@@ -203,7 +203,7 @@ def test_a_tracker_that_hangs_delays_the_end_by_its_patience_only(monkeypatch, t
 
 
 def test_a_tracker_that_is_not_installed_is_an_error_before_training(monkeypatch):
-    monkeypatch.setattr("wenet_uio.base.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("wenet_uio.base.imports.find_spec", lambda name: None)
     check_trackers(("tensorboard",))
     with pytest.raises(ValueError, match=r"needs wandb: pip install -r requirements/wandb\.txt"):
         check_trackers(("tensorboard", "wandb"))

@@ -24,17 +24,11 @@ from types import TracebackType
 from typing import Any, TextIO, cast
 
 from wenet_uio import __version__
-from wenet_uio.base.failures import (
-    AGAIN,
-    NO_SHARED_MEMORY,
-    WITHOUT_IT,
-    StartAgainError,
-    is_shared_memory_full,
-    lacks_add_on,
-)
-from wenet_uio.base.messages import PACKAGE
-from wenet_uio.base.printable import PrintableStream
-from wenet_uio.base.unknown_options import SuggestingParser
+from wenet_uio.base.crashes import AGAIN, StartAgainError
+from wenet_uio.base.imports import WITHOUT_IT, lacks_add_on
+from wenet_uio.base.memory import NO_SHARED_MEMORY, is_shared_memory_full
+from wenet_uio.base.messages import PACKAGE, PrintableStream
+from wenet_uio.base.options import SuggestingParser
 from wenet_uio.base.uris import ShownStream
 
 FORMAT_OF_DEBUG = "%(asctime)s %(levelname)s %(name)s: %(message)s"

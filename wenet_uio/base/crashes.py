@@ -1,4 +1,5 @@
-"""Native code that crashes its process, such as a decoder on damaged audio.
+"""Processes that fail: those that the same command continues, and native code that crashes its
+process, such as a decoder on damaged audio.
 
 A worker that crashes takes all of its work with it and names nothing. So the work is repeated in a
 careful process: it forks before each call that may crash, and makes the call itself only if the
@@ -18,8 +19,14 @@ NOT_CRASHES = (0, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)
 """Exit statuses of processes that did not crash. Linux sends SIGKILL when memory runs out."""
 HANDLED = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
 """Signals for which torch or faulthandler may print a message."""
+AGAIN = os.EX_TEMPFAIL
+"""Exit status 75: the same command continues if it is started again."""
 
 _is_careful = False
+
+
+class StartAgainError(ValueError):
+    """An expected failure that does not occur again if the same command is started again."""
 
 
 def be_careful() -> None:

@@ -1,12 +1,17 @@
-"""Notes that --quiet silences, warnings that come once, and short lists of many findings."""
+"""Texts for the user: notes that --quiet silences, warnings that come once, short lists of many
+findings, the name that was probably meant, and characters that a terminal would obey.
+"""
 
 from __future__ import annotations
 
+import difflib
 import logging
+import re
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
+from typing import Any, TextIO
 
 log = logging.getLogger(__name__)
 PACKAGE = logging.getLogger("wenet_uio")
@@ -14,6 +19,17 @@ PACKAGE = logging.getLogger("wenet_uio")
 no progress bars."""
 said_once: dict[str, object] = {}
 """The messages of `warn_once`, each with the mark of the call that logged it."""
+LEAST_SIMILARITY = 0.5
+"""Names that share fewer of their letters, in order, are no suggestion."""
+_COMMAND = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+    # A carriage return inside a text would let the rest overwrite the beginning.
+    r"|(?<!\A)\r(?!\n|\Z)"
+)
+"""Control characters, and marks that change the direction of what follows, in a text that is
+written at once."""
+_PROGRESS = re.compile(r"(?:\n|\r|\x1b\[A)*")
+"""Movements that progress bars write alone; only the cursor moves."""
 
 
 def start_log(form: str, level: int = logging.INFO) -> None:
@@ -65,3 +81,43 @@ def warn_once(message: str) -> None:
     mark = object()
     if said_once.setdefault(message, mark) is mark:  # one step, so that one of the threads logs
         log.warning("%s", message)
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most similar to `name`, whatever the case of their letters;
+    None if none is similar.
+    """
+    in_lower_case = {candidate.lower(): candidate for candidate in known}
+    similar = difflib.get_close_matches(name.lower(), in_lower_case, 1, LEAST_SIMILARITY)
+    return in_lower_case[similar[0]] if similar else None
+
+
+def printable(text: str) -> str:
+    r"""Return a text in which control characters are escapes such as `\u001b`.
+
+    Line ends and tabs stay, and so do carriage returns at the start and at the end, by which
+    progress bars return to the start of their line. The escapes are valid in strings of JSON.
+    """
+    if not _COMMAND.search(text) or _PROGRESS.fullmatch(text):
+        return text
+    return _COMMAND.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+class PrintableStream:
+    """A terminal, to which every text is written `printable`."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text."""
+        self._stream.write(printable(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write several texts."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any
 
-from wenet_uio.base.printable import PrintableStream
+from wenet_uio.base.messages import PrintableStream
 
 HIDDEN = "…"
 """Stands for what is not shown."""

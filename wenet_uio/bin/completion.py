@@ -15,7 +15,7 @@ from pathlib import Path
 import shtab
 
 from wenet_uio.base.cli import command_parser, run
-from wenet_uio.base.failures import lacks_add_on
+from wenet_uio.base.imports import lacks_add_on
 from wenet_uio.commands import COMMANDS, parser_of_command
 
 SHELLS = ("bash", "zsh", "fish")

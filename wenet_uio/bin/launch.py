@@ -29,9 +29,8 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import get_args_parser, run
 
 from wenet_uio.base.cli import HelpStyle
-from wenet_uio.base.crashes import has_crashed
-from wenet_uio.base.failures import AGAIN
-from wenet_uio.base.unknown_options import refuse_unknown_options
+from wenet_uio.base.crashes import AGAIN, has_crashed
+from wenet_uio.base.options import refuse_unknown_options
 from wenet_uio.train.distributed import LAUNCHER
 from wenet_uio.train.stop import SIGNALS
 

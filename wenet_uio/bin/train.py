@@ -19,7 +19,6 @@ from pathlib import Path
 
 import torch
 
-from wenet_uio.base.allocator import keep_freed_memory
 from wenet_uio.base.cli import command_parser, run
 from wenet_uio.base.hub_address import (
     HubAddress,
@@ -29,6 +28,7 @@ from wenet_uio.base.hub_address import (
     named_model,
     require_no_name,
 )
+from wenet_uio.base.memory import keep_freed_memory
 from wenet_uio.base.messages import start_log, unsaid
 from wenet_uio.base.run_files import (
     CONVERTED,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from wenet_uio.base.nearest import nearest_name
+from wenet_uio.base.messages import nearest_name
 
 
 def known_name(name: str, known: Collection[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wenet_uio.base.public_face import loads_when_used
+from wenet_uio.base.imports import loads_when_used
 
 if TYPE_CHECKING:
     from wenet_uio.dataset.corpus.base import Corpus

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils.data import get_worker_info
 
-from wenet_uio.base.failures import NO_SHARED_MEMORY, is_shared_memory_full
+from wenet_uio.base.memory import NO_SHARED_MEMORY, is_shared_memory_full
 
 ALIGNMENT = 64
 """Bytes between possible starts of tensors in a buffer: a cache line."""

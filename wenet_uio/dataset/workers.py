@@ -21,9 +21,8 @@ from typing import Any, NoReturn
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from wenet_uio.base.allocator import return_freed_memory
 from wenet_uio.base.crashes import be_careful, described, has_crashed
-from wenet_uio.base.failures import NO_SHARED_MEMORY, is_shared_memory_full
+from wenet_uio.base.memory import NO_SHARED_MEMORY, is_shared_memory_full, return_freed_memory
 from wenet_uio.dataset.batch_memory import SharedMemoryError
 from wenet_uio.dataset.cursor import Work
 from wenet_uio.dataset.options import LoaderOptions

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 from zlib import crc32
 
 from wenet_uio.audio.features import place_of
-from wenet_uio.base.unknown_options import SuggestingParser
+from wenet_uio.base.options import SuggestingParser
 from wenet_uio.prepare.kaldi_tables import TO_THE_END, by_key, write_audio_tables, write_table
 
 Value = TypeVar("Value")

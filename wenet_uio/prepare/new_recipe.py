@@ -13,7 +13,7 @@ from pathlib import Path
 from shutil import copytree, ignore_patterns
 
 from wenet_uio.base.files import new_folder_aside, require_writable
-from wenet_uio.base.nearest import nearest_name
+from wenet_uio.base.messages import nearest_name
 
 PACKAGE = Path(__file__).resolve().parents[1]
 FROM_CLONE = ". ../../../path.sh"

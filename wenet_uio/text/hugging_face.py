@@ -12,7 +12,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wenet_uio.base.extras import need_extra
+from wenet_uio.base.imports import need_extra
 from wenet_uio.text.byte_tokens import byte_of_char, starts_word
 from wenet_uio.text.char import is_ideograph, split_symbols
 from wenet_uio.text.own_units import OwnUnits

@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage] # no __all__
 
-from wenet_uio.base.failures import AGAIN, StartAgainError
+from wenet_uio.base.crashes import AGAIN, StartAgainError
 
 log = logging.getLogger(__name__)
 

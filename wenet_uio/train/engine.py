@@ -25,7 +25,7 @@ import torch
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
 
-from wenet_uio.base.failures import StartAgainError
+from wenet_uio.base.crashes import StartAgainError
 from wenet_uio.config import Config
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models.clock import set_clocks

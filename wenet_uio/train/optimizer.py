@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, runtime_check
 import torch
 import torch.distributed as dist
 
-from wenet_uio.base.nearest import nearest_name
+from wenet_uio.base.messages import nearest_name
 from wenet_uio.config import Config
 from wenet_uio.config.optimizer import optimizer_kind
 

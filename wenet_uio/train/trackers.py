@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from wenet_uio.base.extras import need_extra
 from wenet_uio.base.files import written_aside
+from wenet_uio.base.imports import need_extra
 from wenet_uio.train.observers import BOARDS
 from wenet_uio.train.tracker_entry import Entry
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wenet_uio.base.nearest import nearest_name
+from wenet_uio.base.messages import nearest_name
 
 _IDENTIFIERS = """
 afl-3.0 agpl-3.0 apache-2.0 apple-amlr apple-ascl artistic-2.0 bigcode-openrail-m

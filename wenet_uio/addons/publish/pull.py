@@ -16,8 +16,8 @@ from typing import Any
 import yaml
 
 from wenet_uio.addons.publish.digests import check_digests
-from wenet_uio.base.extras import need_extra
 from wenet_uio.base.hub_address import HubAddress, hub_address
+from wenet_uio.base.imports import need_extra
 from wenet_uio.base.run_files import MODEL_CARD
 
 WEIGHTS = (".pt", ".pth", ".bin", ".safetensors", ".zip", ".onnx")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from wenet_uio.addons.publish.pull import log_no_requests
 from wenet_uio.addons.publish.stage import LOADED, Staged
-from wenet_uio.base.extras import need_extra
 from wenet_uio.base.hub_address import HubAddress
+from wenet_uio.base.imports import need_extra
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi, ModelInfo

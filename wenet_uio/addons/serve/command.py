@@ -23,8 +23,8 @@ from pathlib import Path
 from wenet_uio.addons.serve.options import Limits, ServeOptions
 from wenet_uio.api.load import load_model
 from wenet_uio.base.cli import command_parser
-from wenet_uio.base.extras import need_extra
 from wenet_uio.base.hub_address import add_revision, name_of
+from wenet_uio.base.imports import need_extra
 from wenet_uio.base.messages import start_log
 from wenet_uio.base.options import add_options, values_of
 from wenet_uio.config.command_line import add_trust_code

@@ -23,7 +23,7 @@ from wenet_uio.addons.families.whisper.tokens import (
     TIMESTAMP_STEP,
     TIMESTAMPS,
 )
-from wenet_uio.base.extras import need_extra
+from wenet_uio.base.imports import need_extra
 from wenet_uio.text.byte_tokens import byte_of_char, bytes_of, name_of, starts_word
 from wenet_uio.text.char import split_symbols
 from wenet_uio.text.own_units import OwnUnits

@@ -16,7 +16,7 @@ from typing import Any
 from wenet_uio.addons.nemo.config.convert import from_nemo
 from wenet_uio.addons.nemo.config.layout import MODEL, canonical, laid_out, placed
 from wenet_uio.addons.nemo.config.references import is_referred_to
-from wenet_uio.base.nearest import nearest_name
+from wenet_uio.base.messages import nearest_name
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.nemo import LOADERS, OF_FILE, SHARED, VARIABLES, is_nemo_path
 from wenet_uio.config.overrides import Override, apply_override

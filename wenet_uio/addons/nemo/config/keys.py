@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from wenet_uio.addons.nemo.config.references import MISSING, missing_in, unresolved_in
-from wenet_uio.base.nearest import nearest_name
+from wenet_uio.base.messages import nearest_name
 from wenet_uio.config.base import ConfigError
 
 SORTED = "the plan sorts all utterances by length before it cuts batches"

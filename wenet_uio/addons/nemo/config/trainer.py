@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from wenet_uio.base.nearest import nearest_name
+from wenet_uio.base.messages import nearest_name
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.train import ENDLESS
 

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.process_memory import needs_glibc, resident
-from wenet_uio.base import allocator
-from wenet_uio.base.allocator import (
+from wenet_uio.base.memory import (
     M_MMAP_THRESHOLD,
     M_TRIM_THRESHOLD,
     keep_freed_memory,
@@ -18,7 +17,7 @@ pytestmark = needs_glibc
 FEW = 10
 THIRD_TURN = """
 import resource, sys
-from wenet_uio.base.allocator import keep_freed_memory
+from wenet_uio.base.memory import keep_freed_memory
 
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -69,7 +68,7 @@ def test_memory_is_kept_also_where_glibc_refuses_the_largest_blocks(monkeypatch,
         made.append(f"{names[parameter]} {value}")
         return int(value <= most)
 
-    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda _: SimpleNamespace(mallopt=mallopt))
+    monkeypatch.setattr("ctypes.CDLL", lambda _: SimpleNamespace(mallopt=mallopt))
     keep_freed_memory({})
     assert made == calls
 

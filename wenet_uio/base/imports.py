@@ -1,4 +1,4 @@
-"""Optional packages of a command, installed when the command first needs them."""
+"""What is imported when it is asked for: public names, optional packages, and add-ons."""
 
 from __future__ import annotations
 
@@ -6,13 +6,32 @@ import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 """The clone, if the package is used from one."""
 INSTALL = '. "$0/path.sh" && need_packages "$0/requirements/$1.txt"'
+WITHOUT_IT = "this installation was made without it"
+"""Why an add-on that is asked for is not there."""
+
+
+def loads_when_used(package: str, module_of: Mapping[str, str]) -> Callable[[str], Any]:
+    """Make the `__getattr__` of a package (PEP 562).
+
+    Args:
+        package: `__name__` of the package.
+        module_of: public name -> its module, relative to the package.
+    """
+
+    def load(name: str) -> Any:
+        if name not in module_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{package}.{module_of[name]}"), name)
+
+    return load
 
 
 def need_extra(name: str, packages: Sequence[str]) -> None:
@@ -42,3 +61,8 @@ def need_extra(name: str, packages: Sequence[str]) -> None:
             f"this command needs {' and '.join(missing)}: pip install -r requirements/{name}.txt "
             f"(or wenet_uio[{name}])"
         )
+
+
+def lacks_add_on(error: ModuleNotFoundError) -> bool:
+    """Tell whether the missing module is an add-on, which was taken away."""
+    return (error.name or "").startswith("wenet_uio.addons.")

@@ -1,19 +1,28 @@
-"""Control what the C allocator does with freed memory.
+"""Memory of this machine: what the C allocator does with freed memory, and full shared memory.
 
-Both functions need glibc; with another C library they do nothing.
+The functions for the allocator need glibc; with another C library they do nothing.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 from collections.abc import Mapping
+from pathlib import Path
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Parameters of glibc's mallopt."""
 NEVER = -1
 LARGEST_KEPT = (1 << 30, 1 << 25)
 """Bytes of the largest block that `keep_freed_memory` keeps; older versions of glibc refuse the first."""
+SHARED_MEMORY = "/dev/shm"
+"""File system through which processes share memory and semaphores."""
+NO_SHARED_MEMORY = (
+    f"{SHARED_MEMORY} is full, through which worker processes hand over their results: make it "
+    "larger (docker run --shm-size 8g, or --ipc host), or use fewer workers, a lower --prefetch or "
+    "smaller batches"
+)
 
 
 def keep_freed_memory(environment: Mapping[str, str] = os.environ) -> None:
@@ -40,3 +49,8 @@ def return_freed_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def is_shared_memory_full(needed: int = 1 << 16) -> bool:
+    """Tell whether less than `needed` bytes are free in the file system of shared memory."""
+    return Path(SHARED_MEMORY).is_dir() and shutil.disk_usage(SHARED_MEMORY).free < needed
