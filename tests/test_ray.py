@@ -27,6 +27,7 @@ __all__ = ["large", "recipe"]
 
 ROOT = Path(__file__).parents[1]
 pytestmark = [
+    pytest.mark.all,
     pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed"),
     pytest.mark.usefixtures("elsewhere"),
 ]

@@ -97,13 +97,16 @@ def test_several_inputs_are_batched_and_give_a_list_in_their_order(recogniser):
 def test_a_transducer_decodes_with_searches_of_its_own(model):
     recogniser = wenet_uio.load_model(write_model(model, TRANSDUCER), device="cpu")
 
+    samples, rate = soundfile.read("talk.wav", dtype="int16")
+    samples = samples[: 2 * rate]  # an untrained transducer says something at each frame
+    soundfile.write("short.wav", samples, rate)
+
     def text(**options):
-        return recogniser.transcribe("talk.wav", **options).text
+        return recogniser.transcribe("short.wav", **options).text
 
     assert text() == text(mode="rnnt_greedy_search") != text(mode="ctc_prefix_beam_search")
     hot = {"hot_words": ["fg"], "hot_word_score": 100.0}
     assert text(**hot) == text(mode="rnnt_beam_search", **hot) != text(mode="rnnt_beam_search")
-    samples, rate = soundfile.read("talk.wav", dtype="int16")
     for mode, options in (("rnnt_greedy_search", {}), ("rnnt_beam_search", hot)):
         finals = []
         for given in (options, {**options, "mode": mode}):

@@ -165,6 +165,7 @@ UTTERANCES = 10
 CORPORA = {"fsdd": (digits, 8000, WORDS), "speechocean762": (sentences, 16000, LETTERS)}
 
 
+@pytest.mark.all
 @pytest.mark.parametrize("corpus", CORPORA)
 def test_sherpa_onnx_gives_the_texts_of_recognize_py(corpora, tmp_path, corpus):
     find, rate, units = CORPORA[corpus]
@@ -274,6 +275,7 @@ def test_every_file_is_checked_and_written(noise):
         )
 
 
+@pytest.mark.all
 def test_files_of_two_exports_are_refused_and_one_export_replaces_another(noise):
     assert export(noise, "--runtimes", "wenet", "--chunk_size", 0).returncode == 0
     folder = noise / "onnx/offline"
@@ -299,6 +301,7 @@ def test_files_of_two_exports_are_refused_and_one_export_replaces_another(noise)
         wenet_uio.load_model(folder)
 
 
+@pytest.mark.all
 def test_folders_of_an_older_export_beside_a_new_one_are_told_and_not_loaded_together(noise):
     """streaming/ of other weights stays, since this export asks for no streaming model."""
     assert export(noise, "--runtimes", "wenet").returncode == 0
@@ -330,6 +333,7 @@ def test_folders_of_an_older_export_beside_a_new_one_are_told_and_not_loaded_tog
     assert (complete.returncode, complete.stderr) == (0, "")
 
 
+@pytest.mark.all
 def test_an_older_folder_is_told_of_too_if_the_new_streaming_model_is_refused(noise):
     onnx = noise / "onnx"
     assert export(noise, "--runtimes", "sherpa").returncode == 0
@@ -371,6 +375,7 @@ def test_a_model_that_cannot_stream_is_exported_offline_and_the_reason_is_printe
     assert (asked.returncode, asked.stdout, asked.stderr) == (1, "", f"error: {reason}\n")
 
 
+@pytest.mark.all
 def test_an_export_for_streams_is_checked_whole_and_in_chunks_and_refused_if_none_can_be(noise):
     done = export(noise, "--runtimes", "streams")
     assert done.returncode == 0, done.stderr

@@ -111,8 +111,10 @@ def corpus(tmp_path: Path) -> Path:
     ("number", "whole_group"),
     [
         pytest.param(signal.SIGTERM, False, id="SIGTERM to the launcher"),
-        pytest.param(signal.SIGUSR1, False, id="SIGUSR1 to the launcher"),
-        pytest.param(signal.SIGTERM, True, id="SIGTERM to every process of the job"),
+        pytest.param(signal.SIGUSR1, False, id="SIGUSR1 to the launcher", marks=pytest.mark.all),
+        pytest.param(
+            signal.SIGTERM, True, id="SIGTERM to every process of the job", marks=pytest.mark.all
+        ),
         pytest.param(signal.SIGUSR1, True, id="SIGUSR1 to every process of the job"),
     ],
 )

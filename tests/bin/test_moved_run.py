@@ -151,6 +151,7 @@ def test_a_moved_run_recognises_transcribes_aligns_exports_and_is_fine_tuned(
     assert "| training | ../data/train.list | 22 |" in Path("model/README.md").read_text()
 
 
+@pytest.mark.all
 def test_a_moved_run_exports_to_onnx(home, tmp_path, call, monkeypatch):
     pytest.importorskip("onnxruntime")
     lists = (

@@ -167,7 +167,7 @@ def test_a_run_resumes_without_the_model_that_it_began_from_and_refuses_another(
         assert "error: tuned: this run began from base, not from" in stderr
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.all)])
 def test_a_new_ctc_layer_learns_the_units_of_the_texts_alone_also_when_the_run_resumes(
     home: Path, ranks: int
 ) -> None:
@@ -250,7 +250,7 @@ def test_texts_that_the_units_of_the_model_cannot_write_are_told_once(
     assert stderr.count(expected) == 1
 
 
-@pytest.mark.parametrize("kind", ["ours", "whisper"])
+@pytest.mark.parametrize("kind", ["ours", pytest.param("whisper", marks=pytest.mark.all)])
 def test_decoding_shows_the_error_rates_before_and_after(home: Path, kind: str) -> None:
     """The model before is decoded as it was, whatever the fine-tuning changes in its features."""
     source = home / "base"

@@ -264,6 +264,7 @@ def test_wrong_options_are_named(audio, capsys, options, message):
         call(capsys, "five.wav", *options)
 
 
+@pytest.mark.all
 def test_the_benchmark_compares_a_long_recording_with_its_utterances(folder, monkeypatch, capsys):
     Path("avg.pt").symlink_to("model.pt")
     monkeypatch.syspath_prepend(str(ROOT / "lab" / "benchmark"))

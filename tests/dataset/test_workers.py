@@ -301,7 +301,14 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize(
     ("method", "workers", "more"),
-    [("fork", 2, 0), ("fork", 2, 1), ("spawn", 2, 0), ("spawn", 2, 30), ("fork", 0, 30)],
+    [
+        ("fork", 2, 0),
+        ("fork", 2, 1),
+        *(
+            pytest.param(*case, marks=pytest.mark.all)
+            for case in (("spawn", 2, 0), ("spawn", 2, 30), ("fork", 0, 30))
+        ),
+    ],
 )
 def test_workers_start_only_where_they_can_make_their_sockets(
     make_lists, tmp_path, method, workers, more

@@ -36,6 +36,8 @@ CORPORA = (
     "hub5",
     "custom",
 )
+USUAL = ("fsdd", "aishell", "librispeech", "custom")
+"""Recipes whose stages run in every change."""
 ELSEWHERE = {"espeak", "large"}
 """Recipes whose corpora are made in tests of their own."""
 CLONE = """it's a "clone" * $HOME; {1..2} [ab] #1 & x"""
@@ -99,7 +101,10 @@ def test_every_recipe_has_a_miniature_of_its_corpus():
     }
 
 
-@pytest.mark.parametrize("name", CORPORA)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in USUAL else pytest.mark.all) for name in CORPORA],
+)
 def test_data_cmvn_dict_and_lists_of_a_miniature(recipe, tmp_path, name):
     folder, corpus = recipe(name), tmp_path / CLONE / "corpus"
     expected = getattr(miniatures, name)(corpus)
@@ -176,6 +181,7 @@ def test_a_missing_corpus_is_one_clear_line(recipe, tmp_path, name):
     assert not (folder / "data").exists()
 
 
+@pytest.mark.all
 def test_dspspeech20_runs_from_its_first_stage_to_its_last(recipe, corpora, tmp_path):
     excerpt, folder = corpora / "dspspeech20_zh", recipe("dspspeech20")
     head, *rows = (excerpt / "manifest.tsv").read_text(encoding="utf-8").splitlines()

@@ -81,6 +81,8 @@ def cell_of(row: int, column: int) -> Cell:
 
 
 CELLS = [cell_of(row, column) for row in range(len(SOURCES)) for column in range(len(WEIGHTS))]
+USUAL = [cell_of(row, row % len(WEIGHTS)) for row in range(len(SOURCES))]
+"""Cells that run in every change: each source, each kind of weights, and each way to run."""
 
 
 def test_the_cells_cover_all_pairs() -> None:
@@ -91,6 +93,13 @@ def test_the_cells_cover_all_pairs() -> None:
     for first, second in combinations(range(4), 2):
         wanted = set(product(kinds[first], kinds[second])) - impossible
         assert {(row[first], row[second]) for row in rows} == wanted
+
+
+def test_the_usual_cells_cover_each_source_and_each_way() -> None:
+    assert {cell.source for cell in USUAL} == set(SOURCES)
+    assert {cell.weights for cell in USUAL} == set(WEIGHTS)
+    assert {cell.other_units for cell in USUAL} == {False, True}
+    assert {cell.run for cell in USUAL} == set(RUNS)
 
 
 def train(
@@ -213,7 +222,11 @@ def export(run: Path, kind: str, audio: Path) -> None:
         assert any((run / "onnx/offline").glob("*.onnx"))
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=str)
+@pytest.mark.parametrize(
+    "cell",
+    [pytest.param(cell, marks=() if cell in USUAL else pytest.mark.all) for cell in CELLS],
+    ids=str,
+)
 def test_a_training_starts_from_it_and_its_result_is_a_model_as_any_other(
     home: Path, sources: dict[str, Path], cell: Cell, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -154,6 +154,7 @@ def test_compiled_layers_give_the_same_losses_and_checkpoint(
     assert found[1][1] == found[0][1]
 
 
+@pytest.mark.all
 def test_layers_are_compiled_before_the_first_step_and_never_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -172,6 +173,7 @@ def test_layers_are_compiled_before_the_first_step_and_never_again(
     assert counter.frame_count == variants
 
 
+@pytest.mark.all
 def test_running_out_of_memory_while_layers_are_compiled_is_a_warning_and_training_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -107,13 +107,17 @@ every_engine = pytest.mark.parametrize(
     [
         pytest.param("torch_ddp", ON_TWO, KEYS, id="torch_ddp on 2"),
         pytest.param("torch_ddp", ON_TWO[2:3], TWO_VIEWS, id="torch_ddp on 2, two views"),
-        pytest.param("torch_ddp", ON_FOUR, BY_TOKEN, id="torch_ddp on 4"),
+        pytest.param("torch_ddp", ON_FOUR, BY_TOKEN, id="torch_ddp on 4", marks=pytest.mark.all),
         pytest.param(
             "torch_fsdp", ON_TWO[2:], {**BY_TOKEN, "optim": "adamw"}, id="torch_fsdp on 2"
         ),
         *(
             pytest.param(
-                engine, ON_TWO[2:], {**KEYS, "ctc_texts": "text"}, id=f"{engine} on 2, ctc_texts"
+                engine,
+                ON_TWO[2:],
+                {**KEYS, "ctc_texts": "text"},
+                id=f"{engine} on 2, ctc_texts",
+                marks=pytest.mark.all,
             )
             for engine in ("torch_ddp", "torch_fsdp")
         ),

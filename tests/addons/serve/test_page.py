@@ -100,6 +100,7 @@ def test_spoken_words_appear_while_they_are_spoken_and_their_final_text_has_time
     assert re.match(r"1\n00:00:0\d,\d{3} --> 00:00:0\d,\d{3}\nthree", content)
 
 
+@pytest.mark.all
 def test_the_rate_and_the_hot_words_are_announced_and_packets_last_a_tenth_of_a_second(
     visitor, home
 ):
@@ -122,6 +123,7 @@ def test_the_rate_and_the_hot_words_are_announced_and_packets_last_a_tenth_of_a_
     assert json.loads(visitor.sent[-1]) == {"signal": "end"}
 
 
+@pytest.mark.all
 def test_a_second_recording_stands_above_the_first_and_both_can_be_removed(
     visitor, home, recording
 ):
@@ -137,6 +139,7 @@ def test_a_second_recording_stands_above_the_first_and_both_can_be_removed(
     assert not page.locator("#results").is_visible()
 
 
+@pytest.mark.all
 def test_a_recording_that_is_removed_while_it_lasts_ends(visitor, home):
     page = visitor.visit(home)
     press(page)
@@ -164,6 +167,7 @@ def test_a_chosen_file_shows_the_text_and_the_subtitles_of_the_python_interface(
     assert page.evaluate("navigator.clipboard.readText()") == SPOKEN
 
 
+@pytest.mark.all
 @pytest.mark.parametrize(
     ("choice", "names"),
     [
@@ -220,6 +224,7 @@ def test_hot_words_that_the_units_cannot_spell_are_named(visitor, home, recordin
     page.get_by_role("alert").filter(has_text="The server refused: hot_words: ").wait_for()
 
 
+@pytest.mark.all
 def test_a_dropped_file_is_transcribed_and_its_name_is_shown_as_text(visitor, home, recording):
     page = visitor.visit(home)
     name = "<img src=x onerror=alert(1)>.wav"
@@ -245,6 +250,7 @@ def test_several_files_are_transcribed_in_order_and_a_broken_file_says_why(
     assert words_of(page) == SPOKEN
 
 
+@pytest.mark.all
 def test_without_a_secure_context_the_page_names_localhost_and_tls_and_still_takes_files(
     visitor, digits, recording
 ):
@@ -264,6 +270,7 @@ def test_without_a_secure_context_the_page_names_localhost_and_tls_and_still_tak
         page.get_by_text("Copied").wait_for()
 
 
+@pytest.mark.all
 def test_a_token_is_asked_for_only_where_it_is_needed_and_is_kept_in_memory(
     visitor, home, digits, recording
 ):
@@ -290,6 +297,7 @@ def test_a_token_is_asked_for_only_where_it_is_needed_and_is_kept_in_memory(
         assert page.get_by_label("Token").input_value() == ""
 
 
+@pytest.mark.all
 def test_a_server_that_vanishes_leaves_the_text_so_far(visitor, digits, recording):
     with served(digits, ServeOptions()) as running:
         page = visitor.visit(running.url)

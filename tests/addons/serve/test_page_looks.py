@@ -101,6 +101,7 @@ def picture(page):
     return matplotlib.image.imread(io.BytesIO(page.screenshot()))[:, :, :3]
 
 
+@pytest.mark.all
 def test_both_themes_are_drawn_and_differ_and_the_switch_gives_the_other_one(fill):
     pictures = {scheme: picture(fill(color_scheme=scheme)) for scheme in ("light", "dark")}
     assert pictures["light"].mean() > 0.8
@@ -115,6 +116,7 @@ def test_both_themes_are_drawn_and_differ_and_the_switch_gives_the_other_one(fil
     assert np.allclose(picture(page).mean(), pictures["light"].mean(), atol=0.02)
 
 
+@pytest.mark.all
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_contrast_of_all_text_is_at_least_4_5(fill, scheme):
     page = fill(color_scheme=scheme)
@@ -132,6 +134,7 @@ def test_the_contrast_of_all_text_is_at_least_4_5(fill, scheme):
         assert {text: value for text, value in contrasts.items() if value < 4.5} == {}
 
 
+@pytest.mark.all
 def test_the_shade_of_a_word_follows_its_confidence(fill):
     page = fill()
     words = page.locator(".recording").first.locator(".word")
@@ -188,6 +191,7 @@ def test_arrow_keys_go_from_word_to_word_and_show_times_and_confidence(fill):
     assert page.evaluate(FOCUSED) == "sure"
 
 
+@pytest.mark.all
 def test_arrow_keys_cross_segments_of_a_long_text_and_skip_those_without_words(fill):
     page = fill()
     page.evaluate(
@@ -214,6 +218,7 @@ def test_arrow_keys_cross_segments_of_a_long_text_and_skip_those_without_words(f
     assert long.locator(".word[tabindex='0']").count() == 1
 
 
+@pytest.mark.all
 def test_a_phone_shows_the_whole_width_and_buttons_that_a_finger_can_hit(fill):
     page = fill(viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
     assert page.evaluate("document.documentElement.scrollWidth") == 360
@@ -229,6 +234,7 @@ def test_a_phone_shows_the_whole_width_and_buttons_that_a_finger_can_hit(fill):
     assert tip["x"] + tip["width"] <= 360
 
 
+@pytest.mark.all
 def test_screen_readers_hear_final_text_once_and_no_partial_text(fill):
     page = fill()
     live = page.locator(".text[aria-live=polite][role=log]")

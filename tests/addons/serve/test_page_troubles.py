@@ -52,6 +52,7 @@ def test_a_refused_microphone_is_said_and_the_page_is_ready_again(visitor, home)
     assert page.locator(IDLE).count() == 1
 
 
+@pytest.mark.all
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -68,6 +69,7 @@ def test_a_missing_or_used_microphone_is_said(visitor, home, name, words):
     page.get_by_role("alert").filter(has_text=words).wait_for()
 
 
+@pytest.mark.all
 def test_a_model_that_cannot_stream_is_named_with_the_reason(visitor, tmp_path):
     folder = write_model(tmp_path / "whole", use_dynamic_chunk=False)
     with served(wenet_uio.load_model(folder, device="cpu"), ServeOptions()) as whole:
@@ -105,6 +107,7 @@ def test_the_text_of_a_file_appears_segment_by_segment_with_the_percentage(
     assert re.fullmatch(r"Recognising, [1-9]\d %", shown[1])
 
 
+@pytest.mark.all
 def test_a_file_that_fails_within_keeps_the_text_so_far_and_says_why(
     visitor, recogniser, recording, monkeypatch
 ):
@@ -121,6 +124,7 @@ def test_a_file_that_fails_within_keeps_the_text_so_far_and_says_why(
     assert words == "The server refused: the file ends early"
 
 
+@pytest.mark.all
 def test_a_server_that_refuses_more_clients_is_quoted(visitor, recogniser):
     with served(recogniser, ServeOptions(limits=Limits(max_clients=1))) as small:
         first, second = visitor.visit(small.url), visitor.visit(small.url)
@@ -132,6 +136,7 @@ def test_a_server_that_refuses_more_clients_is_quoted(visitor, recogniser):
         ).wait_for()
 
 
+@pytest.mark.all
 @pytest.mark.parametrize(("seconds", "stops"), [(5, False), (25, True)])
 def test_a_connection_that_is_too_slow_is_said_and_ends_the_recording_before_memory_grows(
     visitor, home, seconds, stops
@@ -148,6 +153,7 @@ def test_a_connection_that_is_too_slow_is_said_and_ends_the_recording_before_mem
         assert page.locator("#state").inner_text() == "Done."
 
 
+@pytest.mark.all
 def test_a_stop_before_the_server_is_ready_ends_the_recording_as_any_other(visitor, home):
     page = visitor.visit(home)
     press(page)
@@ -157,6 +163,7 @@ def test_a_stop_before_the_server_is_ready_ends_the_recording_as_any_other(visit
     assert page.locator("#notices").inner_text() == ""
 
 
+@pytest.mark.all
 def test_a_person_who_does_not_wait_for_the_last_words_keeps_those_so_far(visitor, home):
     deaf = """const send = WebSocket.prototype.send;
     WebSocket.prototype.send = function (data) { if (!String(data).includes('"end"')) send.call(this, data); };"""
@@ -170,6 +177,7 @@ def test_a_person_who_does_not_wait_for_the_last_words_keeps_those_so_far(visito
     assert page.locator(".segment").count() == 1
 
 
+@pytest.mark.all
 def test_silence_of_the_microphone_is_said(visitor, home):
     mute = """const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
     navigator.mediaDevices.getUserMedia = async (wishes) => {
@@ -187,6 +195,7 @@ def test_silence_of_the_microphone_is_said(visitor, home):
     assert page.locator("#notices").inner_text() == ""
 
 
+@pytest.mark.all
 def test_a_microphone_that_is_disconnected_ends_the_recording(visitor, home):
     unplugged = """const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
     navigator.mediaDevices.getUserMedia = async (wishes) => (window.microphone = await ask(wishes));"""
@@ -198,6 +207,7 @@ def test_a_microphone_that_is_disconnected_ends_the_recording(visitor, home):
     assert page.get_by_role("alert").inner_text() == "The microphone was disconnected."
 
 
+@pytest.mark.all
 def test_a_server_that_comes_after_the_page_is_found_by_the_next_start(visitor, home):
     late = """const ask = window.fetch;
     window.fetch = async () => { window.fetch = ask; throw new TypeError("no server yet"); };"""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import aiohttp
 import numpy as np
+import pytest
 
 from tests.addons.serve.test_transcriptions import encoded
 from tests.api.conftest import write_model
@@ -91,6 +92,7 @@ async def compare(url, samples, rounds, **strangers):
     return alone, among, grown
 
 
+@pytest.mark.all
 def test_strangers_change_neither_texts_nor_times_of_clients_and_take_little_memory(
     tmp_path, speech
 ):

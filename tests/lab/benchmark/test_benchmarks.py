@@ -28,6 +28,7 @@ def without_lhotse(tmp_path):
     return tmp_path
 
 
+@pytest.mark.all
 def test_plan_scale_measures_every_world_size():
     done = benchmark("plan_scale.py", "--shards", 200, "--world_size", 8, "--json")
     assert done.returncode == 0, done.stderr
@@ -69,6 +70,7 @@ def worktrees():
     ).stdout
 
 
+@pytest.mark.all
 def test_against_runs_a_benchmark_at_an_earlier_commit_and_here():
     if not (before := worktrees()):
         pytest.skip("not a clone: there are no commits")
@@ -125,6 +127,7 @@ def test_rnnt_loss_compares_with_torchaudio():
     assert set(alone) == {"batch", "scores_gb", "ours"}
 
 
+@pytest.mark.all
 def test_long_audio_measures_input_layers_and_the_memory_of_both_kinds_of_attention():
     size = (
         "--repeats",
@@ -183,6 +186,7 @@ def test_fbank_compares_with_torchaudio_and_kaldi_native_fbank():
     assert 0 < report["max_error"] <= 1e-3
 
 
+@pytest.mark.all
 @pytest.mark.skipif(
     find_spec("webdataset") is None or find_spec("lhotse") is None,
     reason="webdataset or lhotse is not installed",
@@ -261,6 +265,7 @@ def test_index_remote_fetches_less_than_the_tars_and_files_of_long_recordings():
     assert 0 < wav["mb"] < 0.1 < ogg["mb"]
 
 
+@pytest.mark.all
 @pytest.mark.skipif(find_spec("sherpa_onnx") is None, reason="sherpa-onnx is not installed")
 def test_sherpa_compares_both_engines_at_every_number_of_streams(corpora):
     size = ("--blocks", 1, "--width", 32, "--streams", 1, 2, "--seconds", 2)
@@ -279,6 +284,7 @@ def test_sherpa_compares_both_engines_at_every_number_of_streams(corpora):
     assert min(delays[len(engines) :]) >= 0  # so small a model is faster than the digits
 
 
+@pytest.mark.all
 def test_simulated_gpus_wait_for_data_only_if_the_store_is_too_slow():
     size = ("--gpus", 4, "--simulated", 4, "--hours", 100, "--steps", 20, "--shard_utterances", 100)
     found = {}
@@ -296,6 +302,7 @@ def test_simulated_gpus_wait_for_data_only_if_the_store_is_too_slow():
     assert slow["needed_gb_per_s"] == fast["needed_gb_per_s"] > 0.1
 
 
+@pytest.mark.all
 def test_the_simulation_fetches_and_caches_the_same_shards_as_a_real_run():
     done = benchmark("simulate.py", "--check", "--json")
     assert done.returncode == 0, done.stderr
@@ -308,6 +315,7 @@ def test_the_simulation_fetches_and_caches_the_same_shards_as_a_real_run():
     assert simulated["samples_by_range"] > 0
 
 
+@pytest.mark.all
 @pytest.mark.parametrize("data_type", ["raw", "shard"])
 def test_raw_scale_measures_lists_of_every_length(data_type):
     size = (
@@ -331,6 +339,7 @@ def test_raw_scale_measures_lists_of_every_length(data_type):
     assert report["cost_spread"] >= 0
 
 
+@pytest.mark.all
 def test_serve_measures_clients_that_speak_and_withstands_those_that_do_harm(tmp_path):
     noise = np.random.default_rng(0)
     for number in range(3):

@@ -62,6 +62,7 @@ def lines_of(toy: tuple[object, list[dict[str, Any]]], mode: str) -> list[dict[s
     return [line for line in toy[1] if line["mode"] == mode]
 
 
+@pytest.mark.all
 def test_every_mode_runs_at_toy_size_on_the_cpu(toy):
     done, lines = toy
     assert done.returncode == 0, done.stderr
@@ -69,6 +70,7 @@ def test_every_mode_runs_at_toy_size_on_the_cpu(toy):
     assert [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")] == lines
 
 
+@pytest.mark.all
 def test_every_line_names_device_torch_commit_and_that_it_measures_nothing(toy):
     for line in toy[1]:
         assert (line["device"], line["torch"], line["toy"]) == ("cpu", torch.__version__, True)
@@ -77,6 +79,7 @@ def test_every_line_names_device_torch_commit_and_that_it_measures_nothing(toy):
         assert "left_out" not in line
 
 
+@pytest.mark.all
 def test_parity_is_exact_beside_itself_and_close_in_bf16(toy):
     same, rounded = lines_of(toy, "parity")
     assert (same["arithmetic"], same["loss_apart"], same["gradient_apart"]) == ("fp32", 0, 0)
@@ -85,6 +88,7 @@ def test_parity_is_exact_beside_itself_and_close_in_bf16(toy):
     assert rounded["worst_apart"] >= rounded["gradient_apart"]
 
 
+@pytest.mark.all
 def test_syncs_names_the_lines_that_read_values(toy):
     lines = lines_of(toy, "syncs")
     assert [(line["micro_batches"], line["joined"]) for line in lines] == [
@@ -100,6 +104,7 @@ def test_syncs_names_the_lines_that_read_values(toy):
         )
 
 
+@pytest.mark.all
 def test_timed_modes_give_positive_figures(toy):
     figures = {
         "shapes": ("new_ms", "seen_ms"),
@@ -148,6 +153,7 @@ def test_a_mode_may_take_two_minutes_more_than_its_own_and_five_at_least(modes):
     assert [gpu.seconds_of_mode(minutes) for minutes in (8, 4, 0.1)] == [600, 360, 300]
 
 
+@pytest.mark.all
 def test_kernels_lists_what_takes_the_time(toy):
     (line,) = lines_of(toy, "kernels")
     shares = [each["share"] for each in line["top"]]
@@ -155,6 +161,7 @@ def test_kernels_lists_what_takes_the_time(toy):
     assert 0.5 < sum(shares) <= 1.0001
 
 
+@pytest.mark.all
 def test_train_runs_from_raw_and_shard_lists_with_features_of_workers_and_of_the_device(toy):
     found = {
         (line["data_type"], line["workers"], line["features"]) for line in lines_of(toy, "train")
@@ -167,6 +174,7 @@ def test_train_runs_from_raw_and_shard_lists_with_features_of_workers_and_of_the
         assert line["utilisation"] is None
 
 
+@pytest.mark.all
 def test_memory_finds_a_batch_that_fits_and_splits_another(toy):
     largest, split = lines_of(toy, "memory")
     assert (largest["utterances"], largest["max_frames_in_batch"]) == (2, 200)
@@ -174,6 +182,7 @@ def test_memory_finds_a_batch_that_fits_and_splits_another(toy):
     assert split["apart"] < 1e-4
 
 
+@pytest.mark.all
 def test_ranks_that_are_killed_and_resumed_end_with_equal_weights(toy):
     (line,) = lines_of(toy, "ranks")
     assert (line["ranks"], line["killed_at"], line["steps"]) == (2, 5, [8])

@@ -144,6 +144,7 @@ def heard(recognizer: Any, path: Path, *, live: bool) -> str:
     return recognizer.get_result(stream).strip()
 
 
+@pytest.mark.all
 @pytest.mark.usefixtures("exported")
 def test_the_texts_of_sherpa_onnx_are_ours(folder: Path) -> None:
     files: dict[str, Any] = {"sample_rate": RATE, "feature_dim": 80}

@@ -98,6 +98,7 @@ def run(engine: Engine, batches: list[Batch], steps: range) -> list[float]:
     return losses
 
 
+@pytest.mark.all
 def test_130_steps_teach_five_digits(config: Config, corpora: Path, tmp_path: Path) -> None:
     engine = start(config)
     losses = run(

@@ -172,6 +172,7 @@ def test_a_language_that_the_model_does_not_know_stops_training_in_one_line(home
         call(train.main, "--config", "train.yaml", *lists)
 
 
+@pytest.mark.all
 def test_a_run_that_is_killed_twice_ends_with_the_weights_of_an_undisturbed_run(
     corpora: Path, tmp_path: Path
 ) -> None:
