@@ -23,10 +23,10 @@ from wenet_uio.base.memory import keep_freed_memory
 from wenet_uio.config import Config, parse_config
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models.build import build_trainable
-from wenet_uio.train.build import build_engine
 from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine
-from wenet_uio.train.few_shapes import keep_kernels
+from wenet_uio.train.engines import build_engine
+from wenet_uio.train.objective import keep_kernels
 from wenet_uio.train.run_config import with_dtype
 
 BINS, UNITS, FRAMES_PER_SECOND = 80, 700, 100

@@ -15,7 +15,7 @@ from wenet_uio.models import build_model
 from wenet_uio.models.ctc import CTC
 from wenet_uio.models.encoders.conformer.encoder import ConformerEncoder
 from wenet_uio.models.lengths import embedded_lengths, lengths_between
-from wenet_uio.train.engine_ddp import DdpEngine
+from wenet_uio.train.engines import DdpEngine
 from wenet_uio.train.validation import validate
 
 UNITS, DIM, BLANK = 40, 6, 3

@@ -6,8 +6,7 @@ import yaml
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.dataset.plan.policies import ANY_TOKENS, DurationBucketPolicy
 from wenet_uio.dataset.plan.worst_shapes import Shape
-from wenet_uio.train.batch_size import LargestBatch
-from wenet_uio.train.bucket_sizes import batch_conf_yaml, largest_batches, without_unfit
+from wenet_uio.train.batch_size import LargestBatch, batch_conf_yaml, largest_batches, without_unfit
 
 POLICY = DurationBucketPolicy(
     ((1000, ANY_TOKENS), (2000, ANY_TOKENS), (4000, ANY_TOKENS)), (1, 1, 1)

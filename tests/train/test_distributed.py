@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from wenet_uio.train.distributed import World, auto_workers, cpu_threads, end_with_launcher
+from wenet_uio.train.distributed import (
+    World,
+    auto_workers,
+    cpu_threads,
+    end_with_launcher,
+    seed_everything,
+)
 
 
 def test_plain_python_is_a_world_of_one_rank() -> None:
@@ -112,3 +118,13 @@ def test_a_rank_whose_launcher_is_dead_already_does_not_start() -> None:
             os._exit(7)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_random_numbers_of_a_step_depend_only_on_seed_step_and_rank() -> None:
+    def draw(*arguments: int) -> torch.Tensor:
+        seed_everything(*arguments)
+        return torch.rand(3)
+
+    assert torch.equal(draw(1, 2, 3), draw(1, 2, 3))
+    for other in ((2, 2, 3), (1, 3, 3), (1, 2, 4)):
+        assert not torch.equal(draw(1, 2, 3), draw(*other))

@@ -10,7 +10,7 @@ from torch._dynamo.testing import CompileCounter
 from tests.support.train.tiny import CPU, TinyModel, small_config, tiny_batch, tiny_config
 from tests.train.test_waits import U2PP
 from wenet_uio.models import build_model
-from wenet_uio.train.engine_ddp import DdpEngine
+from wenet_uio.train.engines import DdpEngine
 
 BLOCK = {"num_blocks": 1}
 COMPILE = torch.nn.Module.compile

@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 import torch
 
+import wenet_uio.train
 from tests.support import preloaded
 from tests.support.train import ranks
-from tests.support.train.tiny import CPU
+from tests.support.train.tiny import CPU, tiny_config
+from wenet_uio.train.engine_deepspeed import read_settings
+from wenet_uio.train.engines import DEEPSPEED_CONFIG
 
 ROOT = Path(__file__).parents[2]
 KEYS = {
@@ -185,3 +188,11 @@ def test_fsdp_in_16_bits_trains_batch_norms_with_the_gradient_of_one_rank_up_to_
     # On one rank, weights at addresses 4 bytes further on change the gradient as much: other
     # kernels round otherwise.
     assert float((other - flat).norm() / flat.norm()) < 0.02
+
+
+def test_the_config_of_deepspeed_is_part_of_the_package() -> None:
+    assert read_settings(DEEPSPEED_CONFIG, tiny_config(grad_clip=3.0))["gradient_clipping"] == 3.0
+    assert DEEPSPEED_CONFIG.parent == Path(wenet_uio.train.__file__).parent
+    tomllib = pytest.importorskip("tomllib")  # Python 3.11
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert DEEPSPEED_CONFIG.name in project["tool"]["setuptools"]["package-data"]["wenet_uio.train"]

@@ -8,7 +8,7 @@ import torch
 from tests.support.train.tiny import CPU, small_config, tiny_batch, tiny_config
 from wenet_uio.models import build_model
 from wenet_uio.models.lora import is_lora
-from wenet_uio.train.engine_ddp import DdpEngine
+from wenet_uio.train.engines import DdpEngine
 from wenet_uio.train.freezing import freeze_idle
 
 

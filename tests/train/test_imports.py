@@ -15,7 +15,7 @@ import wenet_uio.bin.train
 from tests.support.train.tiny import CPU, small_config, tiny_batch
 from wenet_uio.models import build_model
 from wenet_uio.search.ctc_greedy import ctc_greedy_search
-from wenet_uio.train.engine_ddp import DdpEngine
+from wenet_uio.train.engines import DdpEngine
 config = small_config()
 engine = DdpEngine(build_model(config), config, CPU, seed=1)
 engine.connect()

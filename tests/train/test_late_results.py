@@ -24,8 +24,8 @@ from tests.train.test_trainer import (  # the fixtures of this module, too
     terminate,
     undisturbed,  # noqa: F401
 )
-from wenet_uio.train.outcome import LaunchedStep
 from wenet_uio.train.trainer import Trainer
+from wenet_uio.train.update import LaunchedStep
 
 
 def late_trainer(*arguments: Any, **keys: Any) -> Trainer:

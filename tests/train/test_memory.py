@@ -21,7 +21,7 @@ from tests.train.test_engines import needs_deepspeed
 from wenet_uio.base.crashes import AGAIN, StartAgainError
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.dataset.plan.policies import limiting_key
-from wenet_uio.train.engine_ddp import DdpEngine
+from wenet_uio.train.engines import DdpEngine
 from wenet_uio.train.memory import TooLarge, is_out_of_memory
 from wenet_uio.train.validation import validate
 

@@ -32,10 +32,10 @@ from wenet_uio.models.cmvn import load_cmvn
 from wenet_uio.models.weights import read_weights
 from wenet_uio.train.averaging import choose_epochs, newest_running
 from wenet_uio.train.checkpoint import RunFolder
-from wenet_uio.train.engine_ddp import DdpEngine
+from wenet_uio.train.distributed import StopRequest
+from wenet_uio.train.engines import DdpEngine
 from wenet_uio.train.metrics import Totals
 from wenet_uio.train.report import Reporter
-from wenet_uio.train.stop import StopRequest
 from wenet_uio.train.trainer import Trainer
 from wenet_uio.train.watchdog import Watchdog
 

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.support.train.tiny import CPU, small_config, tiny_batch
 from wenet_uio.models import build_model
-from wenet_uio.train.engine_ddp import DdpEngine
+from wenet_uio.train.engines import DdpEngine
 from wenet_uio.train.statistics import Statistics
 
 

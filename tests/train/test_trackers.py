@@ -22,8 +22,7 @@ from tests.support.train.training_corpus import write_corpus
 from wenet_uio.config import parse_config
 from wenet_uio.train import trackers as module
 from wenet_uio.train.report import Reporter
-from wenet_uio.train.tracker_entry import Entry
-from wenet_uio.train.trackers import RECORD, Trackers, check_trackers, new_run, open_board
+from wenet_uio.train.trackers import RECORD, Entry, Trackers, check_trackers, new_run, open_board
 
 ROOT = Path(__file__).parents[2]
 KINDS = (("audio", "wav"), ("ctc", "png"), ("text", "txt"))

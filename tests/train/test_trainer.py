@@ -21,9 +21,9 @@ from tests.support.train.tiny import CPU, ListLoader, TinyModel, tiny_batch, tin
 from wenet_uio.dataset.types import Batch, Skipped
 from wenet_uio.train import trainer as training
 from wenet_uio.train.checkpoint import RunFolder
-from wenet_uio.train.engine_ddp import DdpEngine
+from wenet_uio.train.distributed import SIGNALS, StopRequest
+from wenet_uio.train.engines import DdpEngine
 from wenet_uio.train.report import Reporter
-from wenet_uio.train.stop import SIGNALS, StopRequest
 from wenet_uio.train.trainer import Trainer
 from wenet_uio.train.watchdog import Watchdog
 

@@ -10,8 +10,7 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from wenet_uio.train.outcome import Reading
-from wenet_uio.train.update import clip_and_apply
+from wenet_uio.train.update import Reading, clip_and_apply
 
 VALUES = {
     "clipping_scale": 2.0,

@@ -15,10 +15,10 @@ from tests.train.test_trainer import DisturbedLoader, Killed, kill, same_weights
 from wenet_uio.models import build_model
 from wenet_uio.train import trainer as training
 from wenet_uio.train.checkpoint import RunFolder
-from wenet_uio.train.engine_ddp import DdpEngine
+from wenet_uio.train.distributed import StopRequest
+from wenet_uio.train.engines import DdpEngine
 from wenet_uio.train.objective import cr_weight
 from wenet_uio.train.report import Reporter
-from wenet_uio.train.stop import StopRequest
 from wenet_uio.train.trainer import Trainer
 from wenet_uio.train.watchdog import Watchdog
 

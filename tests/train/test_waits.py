@@ -20,9 +20,9 @@ from tests.support.train.tiny import CPU, FEATURES, small_config, tiny_batch, tw
 from wenet_uio.models import build_model
 from wenet_uio.train import micro_batches
 from wenet_uio.train.distributed import World
-from wenet_uio.train.engine_ddp import DdpEngine
+from wenet_uio.train.engines import DdpEngine
 from wenet_uio.train.micro_batches import emptied
-from wenet_uio.train.outcome import StepOutcome
+from wenet_uio.train.update import StepOutcome
 
 CONFORMER = small_config().encoder_conf.model_dump(exclude_defaults=True)
 U2PP = {

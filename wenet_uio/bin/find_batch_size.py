@@ -24,8 +24,13 @@ from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.open import open_filtered, read_source
 from wenet_uio.dataset.plan.worst_shapes import worst_shapes
 from wenet_uio.prepare.sharding import parse_size
-from wenet_uio.train.batch_size import cpu_trial, cuda_trial
-from wenet_uio.train.bucket_sizes import batch_conf_yaml, largest_batches, without_unfit
+from wenet_uio.train.batch_size import (
+    batch_conf_yaml,
+    cpu_trial,
+    cuda_trial,
+    largest_batches,
+    without_unfit,
+)
 from wenet_uio.train.run_config import read_config, with_dtype
 
 

@@ -31,8 +31,7 @@ from torch.distributed.run import get_args_parser, run
 from wenet_uio.base.cli import HelpStyle
 from wenet_uio.base.crashes import AGAIN, has_crashed
 from wenet_uio.base.options import refuse_unknown_options
-from wenet_uio.train.distributed import LAUNCHER
-from wenet_uio.train.stop import SIGNALS
+from wenet_uio.train.distributed import LAUNCHER, SIGNALS
 
 INTERVAL = 1.0
 """Seconds between signals to the ranks. They are repeated, because a starting rank may miss the

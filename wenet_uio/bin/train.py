@@ -64,26 +64,25 @@ from wenet_uio.models.trainable_model import TrainableModel
 from wenet_uio.models.weights import load_parts, load_weights
 from wenet_uio.text.labels import Tokenizer
 from wenet_uio.train.baseline import compared_losses
-from wenet_uio.train.build import DEEPSPEED_CONFIG, build_engine
 from wenet_uio.train.checkpoint import RunFolder
 from wenet_uio.train.distributed import (
+    StopRequest,
     World,
     auto_workers,
     end_with_launcher,
     report_failure_once,
+    seed_everything,
     use_cpu_threads,
 )
-from wenet_uio.train.few_shapes import keep_kernels
+from wenet_uio.train.engines import DEEPSPEED_CONFIG, build_engine
 from wenet_uio.train.inheritance import has_new_ctc, inherit, with_detached_ctc, with_warm_up
+from wenet_uio.train.objective import keep_kernels
 from wenet_uio.train.report import Reporter
 from wenet_uio.train.run_config import check_text_is_trainable, read_config, with_dtype
-from wenet_uio.train.seeding import seed_everything
-from wenet_uio.train.stop import StopRequest
 from wenet_uio.train.timing import Stopwatch
 from wenet_uio.train.trackers import Trackers, check_trackers
 from wenet_uio.train.trainer import Trainer
-from wenet_uio.train.unknown_units import check_units
-from wenet_uio.train.used_units import refuse_unused_units, use_units_of
+from wenet_uio.train.units import check_units, refuse_unused_units, use_units_of
 from wenet_uio.train.watchdog import Watchdog
 
 log = logging.getLogger("wenet_uio.train")

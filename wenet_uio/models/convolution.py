@@ -158,7 +158,7 @@ class ConvolutionModule(nn.Module):
         """Apply the batch norm to x (B, ceil(T / stride), D), on a CPU up to the end of the longest
         utterance; `padded` as in `forward`.
 
-        Frames after it, which train/few_shapes.py adds, become zeros and do not change the
+        Frames after it, which train/objective.py adds, become zeros and do not change the
         statistics. Compiled layers take all frames: an end that depends on the data would compile
         them anew.
         """

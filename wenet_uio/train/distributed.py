@@ -1,12 +1,16 @@
-"""The processes that train together: ranks, exchanges between them, and failures."""
+"""The processes that train together: ranks, their random numbers, exchanges between them, failures,
+and signals that ask them to save and stop.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import hashlib
 import importlib
 import logging
 import os
+import random
 import signal
 import sys
 from collections import Counter
@@ -263,3 +267,44 @@ def use_cpu_threads(
     threads = cpu_threads(world, num_workers, environment)
     if threads and world.device.type == "cpu":
         torch.set_num_threads(threads)
+
+
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+"""Job schedulers send one of them before they take a machine away."""
+
+
+class StopRequest:
+    """Remembers whether this process received one of SIGNALS."""
+
+    asked = False
+    signal_name = signal.SIGTERM.name
+    """The signal that was received; that of the launcher if another rank received it."""
+
+    def listen(self) -> None:
+        """Let SIGNALS set `asked` from now on, instead of ending the process."""
+        for number in SIGNALS:
+            signal.signal(number, self._note)
+
+    def ignore(self) -> None:
+        """Ignore further SIGNALS.
+
+        The run is complete, and a late signal would only change the exit status.
+        """
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
+    def _note(self, number: int, _: Any) -> None:
+        self.asked = True
+        self.signal_name = signal.Signals(number).name
+
+
+def seed_everything(seed: int, step: int, rank: int) -> None:
+    """Seed the generators from seed, step and rank.
+
+    So dropout and chunk sizes of a step do not depend on the steps before, and states need no
+    generator state.
+    """
+    digest = hashlib.blake2b(f"{seed} {step} {rank}".encode(), digest_size=8).digest()
+    step_seed = int.from_bytes(digest, "little")
+    random.seed(step_seed)
+    torch.manual_seed(step_seed)

@@ -31,14 +31,13 @@ from wenet_uio.dataset.types import Batch
 from wenet_uio.models.clock import set_clocks
 from wenet_uio.models.trainable_model import TrainableModel
 from wenet_uio.models.weights import fill
-from wenet_uio.train.compiled import compile_layers, compiles, warm_up
-from wenet_uio.train.distributed import World
-from wenet_uio.train.few_shapes import allows_few_shapes
+from wenet_uio.train.distributed import World, seed_everything
 from wenet_uio.train.freezing import freeze, train_mode
+from wenet_uio.train.layers import compile_layers, compiles, warm_up
 from wenet_uio.train.memory import Failure, SizeLimit, TooLarge
 from wenet_uio.train.metrics import count, loss_sums
 from wenet_uio.train.micro_batches import emptied, joined_on, on_device
-from wenet_uio.train.objective import Objective, cr_weight
+from wenet_uio.train.objective import Objective, allows_few_shapes, cr_weight
 from wenet_uio.train.optimizer import (
     build_optimizer,
     load_optimizer_state,
@@ -46,12 +45,10 @@ from wenet_uio.train.optimizer import (
     optimizer_state,
     part_of_rank,
 )
-from wenet_uio.train.outcome import LaunchedStep, Reading, StepOutcome
 from wenet_uio.train.schedules import build_schedule
-from wenet_uio.train.seeding import seed_everything
 from wenet_uio.train.statistics import Statistics
 from wenet_uio.train.stored_frames import StoredFrames
-from wenet_uio.train.update import ReadingOf, clip_and_apply
+from wenet_uio.train.update import LaunchedStep, Reading, ReadingOf, StepOutcome, clip_and_apply
 
 
 class Engine:

@@ -18,8 +18,7 @@ from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine
 from wenet_uio.train.layers import contiguous
 from wenet_uio.train.optimizer import on_rank_0
-from wenet_uio.train.outcome import Reading
-from wenet_uio.train.update import ReadingOf
+from wenet_uio.train.update import Reading, ReadingOf
 
 log = logging.getLogger(__name__)
 

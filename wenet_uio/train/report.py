@@ -1,5 +1,5 @@
 """Report the progress of a run: progress bar or log lines, epoch summaries, TensorBoard and other
-trackers.
+trackers; at its end, what add-ons show of it.
 """
 
 from __future__ import annotations
@@ -9,29 +9,48 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tqdm import tqdm
 
-from wenet_uio.base.messages import is_quiet
+from wenet_uio.base.messages import is_quiet, warn_once
+from wenet_uio.config.named_code import Loaded
 from wenet_uio.config.train import ENDLESS
 from wenet_uio.dataset.ledger import Account
 from wenet_uio.train.observation import Observation
-from wenet_uio.train.only_shows import only_shows
 from wenet_uio.train.pictures import pictures
-from wenet_uio.train.tracker_entry import Entry
-from wenet_uio.train.trackers import Trackers
+from wenet_uio.train.trackers import Entry, Trackers
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 log = logging.getLogger(__name__)
 
-
 POINTS = "points of TensorBoard"
+REPORT = Loaded("wenet_uio.addons.publish.run_report:write_run_report")
+"""`REPORT(folder, tensorboard_dir)` writes report.html, and returns its path."""
+CARD = Loaded("wenet_uio.addons.publish.model_card:write_model_card")
+"""`CARD(folder)` writes README.md."""
+
+
+@contextmanager
+def only_shows(what: str) -> Iterator[None]:
+    """Run what shows a training and what no result needs; also a decorator.
+
+    An error in it is a warning, and training goes on without it.
+
+    Args:
+        what: what is left out then.
+    """
+    try:
+        yield
+    except Exception as error:  # whatever it is, it costs no training
+        cause = str(error) or "no message"
+        warn_once(f"{what} left out, training goes on: {type(error).__name__}: {cause}")
 
 
 class Reporter:
@@ -304,3 +323,14 @@ def _brief(scalars: Mapping[str, float]) -> str:
         f"train loss {scalars['loss']:.4g}, lr {scalars['lr']:.3g}, {speed:.0f} audio s/s, "
         f"data wait {wait:.0%}"
     )
+
+
+def show_complete(folder: Path, tensorboard_dir: Path, *, report: bool) -> None:
+    """Write the report and the model card of a complete run; none of an add-on that was taken away."""
+    if report and REPORT.is_installed:
+        with only_shows("report"):
+            log.info("report: %s", REPORT(folder, tensorboard_dir))
+
+    if CARD.is_installed:
+        with only_shows("model card"):
+            CARD(folder)

@@ -16,16 +16,41 @@ import secrets
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from wenet_uio.base.files import written_aside
 from wenet_uio.base.imports import need_extra
-from wenet_uio.train.observers import BOARDS
-from wenet_uio.train.tracker_entry import Entry
+from wenet_uio.config.named_code import Loaded
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a tracker gets at a step."""
+
+    step: int
+    scalars: Mapping[str, float] = field(default_factory=dict)
+    pictures: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """(height, width, 3) uint8."""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    audio: Mapping[str, tuple[np.ndarray, int]] = field(default_factory=dict)
+    """Samples (T,), float32, and their rate in Hz."""
+
+    def names(self) -> set[str]:
+        """Return the names of everything in it."""
+        return {*self.scalars, *self.pictures, *self.texts, *self.audio}
+
 
 log = logging.getLogger(__name__)
 
+BOARDS = {
+    "wandb": Loaded("wenet_uio.addons.publish.board_wandb:WandbBoard"),
+    "mlflow": Loaded("wenet_uio.addons.publish.board_mlflow:MlflowBoard"),
+}
+"""{tracker: `board(folder, run, config)`, a wenet_uio.train.trackers.Board}."""
 RECORD = "trackers.json"
 MOST_WAITING = 10_000
 """Items that may wait for a tracker; later ones are dropped and counted."""

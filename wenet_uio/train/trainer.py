@@ -25,21 +25,19 @@ from wenet_uio.dataset.ledger import reconciled
 from wenet_uio.dataset.types import Batch
 from wenet_uio.train.baseline import BEFORE, Baseline, compared_loss, compared_name
 from wenet_uio.train.checkpoint import RunFolder, changed_lists, changes_since
+from wenet_uio.train.distributed import StopRequest
 from wenet_uio.train.engine import Engine
 from wenet_uio.train.environment import environment
 from wenet_uio.train.metrics import OF_TRAINING, Totals
 from wenet_uio.train.micro_batches import Loader, steps, timed
 from wenet_uio.train.nonfinite import NonfiniteFile
 from wenet_uio.train.observation import FirstUtterance, observe
-from wenet_uio.train.observers import show_complete
-from wenet_uio.train.only_shows import only_shows
-from wenet_uio.train.outcome import LaunchedStep, StepOutcome
 from wenet_uio.train.progress import Progress
-from wenet_uio.train.report import Reporter
+from wenet_uio.train.report import Reporter, only_shows, show_complete
 from wenet_uio.train.running_average import RunningAverage
-from wenet_uio.train.stop import StopRequest
 from wenet_uio.train.timing import SOON, Place, Stopwatch
-from wenet_uio.train.used_units import NO_CTC_LOSS, without_ctc_loss
+from wenet_uio.train.units import NO_CTC_LOSS, without_ctc_loss
+from wenet_uio.train.update import LaunchedStep, StepOutcome
 from wenet_uio.train.validation import validate
 from wenet_uio.train.watchdog import Watchdog
 

@@ -17,7 +17,7 @@ from wenet_uio.train.freezing import train_mode
 from wenet_uio.train.memory import Failure, TooLarge
 from wenet_uio.train.metrics import OF_TRAINING, count, loss_sums
 from wenet_uio.train.micro_batches import SizedBatches, emptied, on_device, steps, timed
-from wenet_uio.train.used_units import NO_CTC_LOSS, without_ctc_loss
+from wenet_uio.train.units import NO_CTC_LOSS, without_ctc_loss
 
 log = logging.getLogger(__name__)
 

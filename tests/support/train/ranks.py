@@ -27,9 +27,9 @@ from tests.support.train.tiny import (
 )
 from wenet_uio.config.regularisation import ModelAvgConf
 from wenet_uio.models import build_model
-from wenet_uio.train.build import build_engine
 from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine
+from wenet_uio.train.engines import build_engine
 from wenet_uio.train.optimizer import whole
 from wenet_uio.train.running_average import RunningAverage
 from wenet_uio.train.validation import validate

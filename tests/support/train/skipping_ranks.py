@@ -17,9 +17,9 @@ import torch
 from tests.support.train.tiny import FEATURES, small_config, tiny_batch
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models import build_model
-from wenet_uio.train.build import build_engine
 from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine
+from wenet_uio.train.engines import build_engine
 from wenet_uio.train.optimizer import part_of_rank
 from wenet_uio.train.validation import validate
 

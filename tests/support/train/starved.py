@@ -15,7 +15,7 @@ from torch.utils.hooks import RemovableHandle
 
 from tests.support.train.ranks import LENGTHS, make_engine
 from tests.support.train.tiny import part, tiny_batch
-from wenet_uio.train import engine_ddp
+from wenet_uio.train import engines
 from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine
 
@@ -25,7 +25,7 @@ ROOM = 2
 DEAL = [[[6], [0, 3, 4, 5]], [[1, 2]]]
 
 
-class SmallBuckets(engine_ddp.DistributedDataParallel):
+class SmallBuckets(engines.DistributedDataParallel):
     """With many buckets, so that a backward pass is interrupted between two of them."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -92,7 +92,7 @@ def gradient_of(engine: Engine, batches: list[Any], case: dict[str, Any]) -> dic
 def main(cases_path: str, result: str) -> None:
     world = World.from_environment("cpu")
     world.join(None, 60)
-    engine_ddp.DistributedDataParallel = SmallBuckets
+    engines.DistributedDataParallel = SmallBuckets
     results = []
     for case in json.loads(Path(cases_path).read_text()):
         engine = make_engine({"engine": "torch_ddp", "small": True, "keys": KEYS}, world)

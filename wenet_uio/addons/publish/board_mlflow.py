@@ -13,7 +13,7 @@ from typing import Any
 import soundfile
 import yaml
 
-from wenet_uio.train.tracker_entry import Entry
+from wenet_uio.train.trackers import Entry
 
 NEW = "new-"
 """Begins the name of a run that may not have been made yet; numbers of MLflow begin otherwise."""

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from wenet_uio.train.tracker_entry import Entry
+from wenet_uio.train.trackers import Entry
 
 STEP = "step"
 """The axis of all curves. Steps of wandb itself would drop what comes out of order."""

@@ -20,8 +20,8 @@ from wenet_uio.search.ctc_greedy import ctc_greedy_search
 from wenet_uio.text.tokenizer import build_tokenizer
 from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine
-from wenet_uio.train.engine_ddp import DdpEngine
 from wenet_uio.train.engine_fsdp import FsdpEngine
+from wenet_uio.train.engines import DdpEngine
 
 DIGITS = ("zero", "one", "two", "three", "four")
 STEPS = 130

@@ -15,7 +15,7 @@ from wenet_uio.dataset.types import SampleRef
 from wenet_uio.text.aggregate import AggregateTokenizer
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.labels import Tokenizer
-from wenet_uio.train.unknown_units import TEXTS, check_units
+from wenet_uio.train.units import TEXTS, check_units
 
 
 class ListOfTexts:
