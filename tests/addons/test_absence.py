@@ -34,6 +34,7 @@ TRAIN = "wenet_uio.bin.train --train_data train.list --cv_data cv.list --model_d
 FILES = {
     "muon.yaml": "optim: muon\n",
     "nemo.yaml": "model: {train_ds: {manifest_filepath: train.json}}\n",
+    "sources.yaml": "- {type: nemo, manifest_filepath: a.json}\n",
     "reference.yaml": "cv_data: ${oc.env:LIST}\n",
 }
 """Files that ask for an add-on."""
@@ -43,6 +44,12 @@ ASKED = [
     ("nemo", f"{TRAIN} nemo.yaml"),
     ("nemo", f"{TRAIN} reference.yaml"),
     ("nemo", f"{TRAIN} train.yaml --override_config ++model.train_ds.manifest_filepath=a.json"),
+    ("nemo", "wenet_uio.bin.convert_to_tarred --manifest_path a.json --target_dir b"),
+    (
+        "nemo",
+        "wenet_uio.bin.train --config train.yaml --train_data sources.yaml "
+        "--cv_data cv.list --model_dir exp",
+    ),
 ]
 """Folder that was taken away, and a command that asks for it."""
 
@@ -109,7 +116,7 @@ def test_whoever_asks_for_what_was_taken_away_gets_one_line_that_names_it(
     done = run_without([folder], python, ["-m", *command.split()], tmp_path)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1, done.stderr
-    assert f"'wenet_uio.addons.{folder}" in done.stderr
+    assert f"wenet_uio.addons.{folder}" in done.stderr
     assert "this installation was made without it" in done.stderr
 
 

@@ -1,4 +1,4 @@
-"""Weights of a mixture that cannot be shares are refused by name."""
+"""What is wrong with a mixture is said in one line each."""
 
 import pytest
 
@@ -21,3 +21,22 @@ def test_a_weight_that_is_no_share_is_refused_by_name(tmp_path, weight):
 def test_weights_of_any_usual_size_are_taken(weight):
     sources = [{"type": "raw", "data_list": "a.list", "weight": weight}]
     assert parse(MixtureConf, sources, "x").sources[0].weight == weight
+
+
+@pytest.mark.parametrize(
+    ("sources", "problem"),
+    [
+        ([{"type": "nemmo"}], r"sources\.0\.type: unknown; did you mean 'nemo'\?, found 'nemmo'$"),
+        ([{"type": "group", "input_cfg": [{"type": "rw"}]}], r"input_cfg\.0\.type: .*'raw'\?"),
+        ([{"type": "a:b"}], r"sources\.0\.type: unknown; known: raw, shard, .*, found 'a:b'$"),
+        ([{}], r"sources\.0\.type: required key is missing$"),
+        (["a.list"], r"sources\.0: expected a dictionary, found 'a\.list'$"),
+        (
+            [{"type": "raw", "data_list": "a", "batch_conf": 3}],
+            "batch_conf: expected a dictionary, f",
+        ),
+    ],
+)
+def test_a_source_without_a_type_or_of_an_unknown_one_is_one_line(sources, problem):
+    with pytest.raises(ConfigError, match=problem):
+        parse(MixtureConf, {"sources": sources}, "m.yaml")

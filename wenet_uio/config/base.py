@@ -28,6 +28,7 @@ WORDS = (
     ("Input should be ", "expected "),
     (" or expected ", " or "),
     (r"a valid (\w+)(, unable [^,]*? (input|string as an? \w+))?", r"a \1"),
+    (r" or instance of \w+", ""),
     (r"\ba integer", "an integer"),
     (r"\ba tuple", "a list"),
     ("expected (greater|less) than", r"expected a number \1 than"),

@@ -8,26 +8,28 @@ from functools import lru_cache
 from typing import Annotated, Any, TypeVar
 
 from pydantic import (
+    BaseModel,
     Field,
     PrivateAttr,
     SerializeAsAny,
-    ValidationError,
     WrapValidator,
+    field_validator,
     model_validator,
 )
 
 from wenet_uio.config.base import Section
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.filters import FilterConf
-from wenet_uio.config.named_code import named_record
+from wenet_uio.config.named_code import Loaded, named_record
+from wenet_uio.config.names import known_name
 from wenet_uio.config.weighted_paths import WEIGHTED, has_weights, weighted_members
 
 _FOLDERS = "wenet_uio.dataset"
 SOURCES: dict[str, str] = {
     "raw": f"{_FOLDERS}.sources.data_lists:RAW",
     "shard": f"{_FOLDERS}.sources.data_lists:SHARD",
-    "nemo": f"{_FOLDERS}.sources.nemo:NEMO",
-    "nemo_tarred": f"{_FOLDERS}.sources.nemo:NEMO_TARRED",
+    "nemo": "wenet_uio.addons.nemo.sources:NEMO",
+    "nemo_tarred": "wenet_uio.addons.nemo.sources:NEMO_TARRED",
     "lhotse": f"{_FOLDERS}.sources.lhotse:CUTS",
     "lhotse_cuts": f"{_FOLDERS}.sources.lhotse:CUTS",
     "lhotse_shar": f"{_FOLDERS}.sources.lhotse:SHAR",
@@ -205,6 +207,17 @@ def source_type(name: str) -> SourceType:
     return named_record("type", name, SOURCES, SourceType)
 
 
+class _Typed(BaseModel):
+    """What every source has. `type` selects one of a union of sections, which is loaded only then."""
+
+    type: str
+
+    @field_validator("type")
+    @classmethod
+    def _is_known(cls, name: str) -> str:
+        return known_name(name, SOURCES)
+
+
 def parse_source(values: Any) -> SourceConf:
     """Validate one source as the section of its type.
 
@@ -214,23 +227,9 @@ def parse_source(values: Any) -> SourceConf:
     if isinstance(values, SourceConf):
         return values
 
-    if not isinstance(values, Mapping):
-        problem = {"type": "dict_type", "loc": (), "input": values}
-    elif "type" not in values:
-        problem = {"type": "missing", "loc": ("type",), "input": values}
-    elif not isinstance(values["type"], str) or values["type"] not in SOURCES:
-        expected = ", ".join(SOURCES)
-        problem = {
-            "type": "literal_error",
-            "loc": ("type",),
-            "input": values["type"],
-            "ctx": {"expected": expected},
-        }
-    else:
-        values = _with_weights(values)
-        return source_type(values["type"]).section.model_validate(values)
-
-    raise ValidationError.from_exception_data("source", [problem])  # pyright: ignore[reportArgumentType]
+    _Typed.model_validate(values)
+    values = _with_weights(values)
+    return source_type(values["type"]).section.model_validate(values)
 
 
 def _with_weights(values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -259,12 +258,14 @@ AnySource = Annotated[
 
 @lru_cache
 def source_sections() -> Mapping[type[SourceConf], tuple[str, ...]]:
-    """Return {section: names of its types}, in the order of SOURCES."""
-    types = {name: source_type(name) for name in SOURCES}
-    return {
-        kind.section: tuple(name for name in SOURCES if types[name].section is kind.section)
-        for kind in types.values()
-    }
+    """Return {section: names of its types} of this installation, in the order of SOURCES."""
+    names_of: dict[type[SourceConf], tuple[str, ...]] = {}
+    for name, use in SOURCES.items():
+        if Loaded(use).is_installed:
+            section = source_type(name).section
+            names_of[section] = (*names_of.get(section, ()), name)
+
+    return names_of
 
 
 @lru_cache

@@ -35,7 +35,6 @@ from wenet_uio.dataset.storage.cache_space import reserve
 from wenet_uio.dataset.storage.copies import make_copy
 from wenet_uio.prepare.diagnose.check_shards import _Checked, _update_index
 from wenet_uio.prepare.download import download
-from wenet_uio.prepare.nemo_tars import _only_run_in
 from wenet_uio.prepare.sharding import ShardOptions
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.labels import Tokenizer
@@ -162,6 +161,8 @@ def tarred(folder: Path) -> Work:
     """Hold the folder of a tarred set of NeMo."""
 
     def work() -> object:
+        from wenet_uio.addons.nemo.tars.tarred_set import _only_run_in
+
         with _only_run_in(folder):
             return None
 

@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 from tests.support.data.nemo import overrides_in
-from wenet_uio.bin import convert_to_tarred
+from wenet_uio.addons.nemo.tars import command
+from wenet_uio.addons.nemo.tars.shard import flat_name
 from wenet_uio.config import ConfigError, load_config
 from wenet_uio.config import load as loading
 from wenet_uio.dataset.formats.data_list import RawLine, parse_raw_line
@@ -23,7 +24,6 @@ from wenet_uio.dataset.formats.patterns import expand
 from wenet_uio.dataset.kinds.conversation import Conversation, parse_conversation
 from wenet_uio.dataset.kinds.text import TextCorpus
 from wenet_uio.dataset.kinds.to_speak import parse_tts_text
-from wenet_uio.prepare.nemo_shard import flat_name
 
 ROOT = Path(__file__).resolve().parents[4]
 README = ROOT / "wenet_uio/addons/nemo/config/README.md"
@@ -167,7 +167,7 @@ def test_the_options_of_the_converter_are_those_of_nemo(nemo_examples):
         (nemo_examples / "tarred_convert.txt").read_text().replace("\\\n", " ").replace("\n", " ")
     )
     words = shlex.split(re.sub(r"<[^>]*>", "1", text))[2:]
-    options = convert_to_tarred.parse_arguments(words)
+    options = command.parse_arguments(words)
     assert (options.num_shards, options.max_duration, options.shuffle, options.shuffle_seed) == (
         1,
         1.0,

@@ -16,7 +16,7 @@ from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.prepare.list_making import make_raw_list
 from wenet_uio.prepare.readers import read_list
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 COUNT = 24
 
 

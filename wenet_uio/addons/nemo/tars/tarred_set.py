@@ -12,19 +12,19 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
-from wenet_uio.base.executor import Executor
-from wenet_uio.base.files import locked, written_aside
-from wenet_uio.base.messages import note
-from wenet_uio.dataset.formats.data_list import lines_of
-from wenet_uio.prepare import nemo_metadata as metadata
-from wenet_uio.prepare.nemo_scan import (
+from wenet_uio.addons.nemo.tars import metadata
+from wenet_uio.addons.nemo.tars.scan import (
     Scanned,
     chosen_of,
     keys_of,
     rows_of_tars,
     scan_manifest,
 )
-from wenet_uio.prepare.nemo_shard import MANIFESTS, NemoOptions, NemoShardJob, pack_nemo_shard
+from wenet_uio.addons.nemo.tars.shard import MANIFESTS, NemoOptions, NemoShardJob, pack_nemo_shard
+from wenet_uio.base.executor import Executor
+from wenet_uio.base.files import locked, written_aside
+from wenet_uio.base.messages import note
+from wenet_uio.dataset.formats.data_list import lines_of
 from wenet_uio.prepare.shard_job import RECEIPTS, Failure
 
 ONE_PROCESS = Executor()

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
+from wenet_uio.addons.nemo.tars.shard import NemoOptions, NemoStoring
 from wenet_uio.base.files import digest_of, written_aside
-from wenet_uio.prepare.nemo_shard import NemoOptions, NemoStoring
 
 NAME = "metadata.yaml"
 Metadata = dict[str, Any]

@@ -13,6 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from wenet_uio.addons.nemo.tars.shard import NemoOptions
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.read import audio_info
 from wenet_uio.dataset.formats.data_list import (
@@ -25,7 +26,6 @@ from wenet_uio.dataset.formats.data_list import (
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import Audio, distinct_keys
 from wenet_uio.dataset.randomness import draw, key_of
-from wenet_uio.prepare.nemo_shard import NemoOptions
 from wenet_uio.prepare.shard_job import Failure
 
 
