@@ -9,6 +9,7 @@ from typing import Any
 from docs.generator.commands import command_page, commands, index_page
 from docs.generator.drawings import with_drawings
 from docs.generator.keys import key_pages
+from docs.generator.plan_page import plan_page
 from docs.generator.python_api import api_pages
 from docs.generator.repository import (
     file_of,
@@ -22,6 +23,7 @@ from docs.generator.repository import (
 COMMANDS = "reference/commands"
 KEYS = "reference/train_yaml"
 API = "reference/api"
+PLAN = "assets/plan.html"
 CHINESE = "zh/"
 """Folder of the Chinese pages: each has the path of the English page that it follows."""
 COMMAND_GROUPS = {
@@ -110,13 +112,14 @@ def search_weight(page: str) -> float:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """MkDocs calls this function with the pages that are files; the result has the generated pages,
-    too.
+    """MkDocs calls this function with the pages that are files; the result has the generated pages
+    and the page of a plan, too.
     """
     from mkdocs.structure.files import File  # pyright: ignore[reportMissingImports]: only builds of the manual need it
 
     for path, text in pages().items():
         files.append(File.generated(config, path, content=text))
+    files.append(File.generated(config, PLAN, content=plan_page()))
     return files
 
 

@@ -28,6 +28,7 @@ MADE_FROM = {
     "wenet_uio/config/source.py": "reference/train_yaml/data.md",
     "wenet_uio/dataset/__init__.py": "reference/api/dataset.md",
     "wenet_uio/__init__.py": "reference/api/recogniser.md",
+    "docs/generator/plan_page.py": "assets/plan.html",
 }
 """{module: page that is made from it}. The repository does not have these pages: a link to the
 module leads to the page on the site."""
