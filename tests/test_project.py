@@ -69,17 +69,15 @@ def test_every_command_with_an_interpreter_line_can_be_executed():
     assert [path for path in commands if not os.access(path, os.X_OK)] == []
 
 
-@pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
-def test_the_layout_in_the_root_readme_names_every_package(name):
-    readme = (ROOT / name).read_text(encoding="utf-8")
-    package = ROOT / "wenet_uio"
-    folders = [
-        path.parent
-        for pattern in ("*", "dataset/*")
-        for path in package.glob(f"{pattern}/__init__.py")
-    ]
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [("README.md", "*"), ("README.zh.md", "*"), ("CONTRIBUTING.md", "*/*")],
+)
+def test_the_readme_names_every_package_and_the_page_for_contributors_every_folder(name, pattern):
+    page = (ROOT / name).read_text(encoding="utf-8")
+    folders = [path.parent for path in (ROOT / "wenet_uio").glob(f"{pattern}/__init__.py")]
     assert len(folders) > 10
-    assert [folder for folder in folders if f"`{folder.relative_to(ROOT)}/`" not in readme] == []
+    assert [folder for folder in folders if f"`{folder.relative_to(ROOT)}/`" not in page] == []
 
 
 def test_the_requirements_files_of_the_package_exist():
