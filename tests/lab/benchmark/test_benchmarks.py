@@ -1,6 +1,5 @@
 import json
 import os
-import re
 import subprocess
 from importlib.util import find_spec
 from pathlib import Path
@@ -365,13 +364,3 @@ def test_serve_measures_clients_that_speak_and_withstands_those_that_do_harm(tmp
         }
     assert faults["text_is_unchanged"]
     assert faults["errors_logged"] == 0
-
-
-def test_raw_list_path_counts_the_modules_and_opens_the_list_once():
-    done = benchmark("raw_list_path.py")
-    assert done.returncode == 0, done.stderr
-    totals = r"(\d+) stops in (\d+) modules, (\d+) returns, (\d+) callbacks"
-    way, with_attributes = (tuple(map(int, counts)) for counts in re.findall(totals, done.stdout))
-    assert all(fewer <= more for fewer, more in zip(way, with_attributes, strict=True))
-    assert way[0] == way[1] + way[2]
-    assert "list opened 1 times:\n  wenet_uio.dataset.formats.list_file." in done.stdout
