@@ -144,8 +144,8 @@ class TrainKeys(RegularisationKeys):
     """Batches per rank in one optimizer step."""
     max_epoch: Positive = 100
     max_steps: Positive | None = None
-    """Optimizer steps after which the run ends, if max_epoch does not end it earlier. A run that
-    ended inside an epoch goes on with this epoch if `max_steps` grows."""
+    """Optimizer steps after which the run ends, with a validation and weights, if max_epoch does not
+    end it earlier. A run that ended inside an epoch continues this epoch if `max_steps` grows."""
     max_hours: Hours | None = None
     """Hours of training after which the run ends, if nothing ends it earlier: all starts together,
     with validations and pictures. If they do not suffice for the whole run, the learning rates reach
@@ -193,12 +193,14 @@ class TrainKeys(RegularisationKeys):
     cudnn_attention: bool = False
     """Let a GPU use cuDNN's attention, which may make a plan for each new shape of batch."""
     freeze_modules: tuple[str, ...] = ()
-    """Modules that are not trained, such as `encoder.embed`."""
+    """Modules that are not trained, such as `encoder.embed`; frozen batch norms keep their
+    statistics."""
     store_frames: bool = False
     """Compute the frames of each utterance once, in the first epoch, and store them in the folder of the
     run. The encoder must be frozen, and no epoch may change the features."""
     use_lora: bool = False
-    """Add trained low-rank products to the projections of attention; checkpoints contain them."""
+    """Add trained low-rank products to the projections of attention; checkpoints contain them, the
+    weights that a run starts from need not."""
     only_optimize_lora: bool = False
     """Train only the low-rank weights."""
     lora_conf: LoraConf = LoraConf()

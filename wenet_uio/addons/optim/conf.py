@@ -10,7 +10,8 @@ class ScaledAdamConf(OptimizerConf):
     """ScaledAdam (Yao et al. 2023, https://arxiv.org/abs/2310.11230): steps relative to the scale
     of each weight.
 
-    It does not need `grad_clip`, which applies as well: give a large number.
+    It does not need `grad_clip`, which applies as well: give a large number. It works on one process
+    or with `torch_ddp`.
     """
 
     lr: Rate | tuple[Rate, ...] = 0.045
@@ -34,7 +35,8 @@ class ScaledAdamConf(OptimizerConf):
 
 class MuonConf(OptimizerConf):
     """Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon) for the matrices of
-    hidden layers, AdamW for the other weights. Both take steps of the size of AdamW's.
+    hidden layers, AdamW for the other weights. Both take steps of the size of AdamW's. It works on one
+    process or with `torch_ddp`.
     """
 
     weight_decay: NotNegativeRate = 0.01
