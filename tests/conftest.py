@@ -24,10 +24,11 @@ from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.prepare.list_making import make_raw_list
 from wenet_uio.prepare.sharding import ShardOptions
 
-# The plan's guarantees are two properties: 200 random cases. For 20,000:
+# The plan's guarantees are two properties: 100 random cases, with --all 400. For 20,000:
 #   bash tests/run.sh tests/dataset/plan/test_epoch_plan.py --hypothesis-profile thorough
 settings.register_profile("quick", max_examples=10, deadline=None)
-settings.register_profile("suite", max_examples=100, deadline=None)
+settings.register_profile("suite", max_examples=50, deadline=None)
+settings.register_profile("all", max_examples=200, deadline=None)
 settings.register_profile("thorough", max_examples=10_000, deadline=None)
 settings.load_profile("suite")
 
@@ -63,12 +64,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--all",
         action="store_true",
-        help="also run the tests marked `all`: every cell of the matrix of ends, a minute of faults",
+        help="also run the tests marked `all`: every cell of the matrices, foreign runtimes, faults",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "all: takes minutes; runs with --all only")
+    config.addinivalue_line("markers", "all: takes long; runs with --all only")
+    if config.getoption("--all") and not config.getoption("--hypothesis-profile"):
+        settings.load_profile("all")
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         os.environ[preloaded.SHARED] = preloaded.python()
     else:  # a process that imports the tests: the garbage collector would pass again and again over what stays, for 4 s

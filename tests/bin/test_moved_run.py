@@ -190,7 +190,9 @@ def test_a_moved_run_exports_to_onnx(home, tmp_path, call, monkeypatch):
     assert wenet_uio.load_model("moved/onnx").transcribe("data/cv0.wav").seconds > 0
 
 
-@pytest.mark.parametrize("name", ["u2pp_conformer", "squeezeformer"])
+@pytest.mark.parametrize(
+    "name", ["u2pp_conformer", pytest.param("squeezeformer", marks=pytest.mark.all)]
+)
 def test_a_folder_in_wenets_layout_recognises_transcribes_streams_and_exports(
     golden, name, tmp_path, call, monkeypatch, caplog
 ):

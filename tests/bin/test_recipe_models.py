@@ -47,7 +47,13 @@ def call() -> Callable[..., None]:
     return run
 
 
-@pytest.mark.parametrize("config", MODES)
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(name, marks=() if name == "train_transducer" else pytest.mark.all)
+        for name in MODES
+    ],
+)
 def test_it_trains_and_recognises(config, call, make_lists, tmp_path, monkeypatch):
     data = make_lists(UTTERANCES)["raw"]
     monkeypatch.chdir(tmp_path)

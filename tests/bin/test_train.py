@@ -271,7 +271,7 @@ def test_changed_data_within_an_epoch_is_refused_unless_allowed(corpus: Path) ->
     assert status == 0, said
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.all)])
 def test_audio_that_came_back_is_read_by_a_new_run_and_told_to_a_run_that_resumes(
     corpus: Path, ranks: int
 ) -> None:
@@ -373,7 +373,7 @@ def test_utterances_without_a_path_of_ctc_are_left_out_and_counted_in_training_a
     assert not (corpus / "exp/bad_samples.jsonl").exists()
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.all)])
 def test_a_validation_set_that_cannot_be_read_ends_the_run_and_a_mended_one_goes_on_from_there(
     corpus: Path, ranks: int
 ) -> None:

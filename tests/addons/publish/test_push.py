@@ -235,7 +235,7 @@ def test_weights_by_another_name_are_published_as_those_of_a_folder(push, call, 
     assert text_of(call, "hf://org/new") == text_of(call, model / "epoch_7.pt")
 
 
-@pytest.mark.parametrize("kind", ["jit", "onnx"])
+@pytest.mark.parametrize("kind", ["jit", pytest.param("onnx", marks=pytest.mark.all)])
 def test_an_export_is_published_without_the_weights(push, call, hub, model, tmp_path, kind):
     if kind == "onnx" and not importlib.util.find_spec("onnx"):
         pytest.skip("onnx is not installed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing.util
 import os
 import shutil
 import stat
@@ -34,6 +35,7 @@ def folders(tmp_path, monkeypatch):
     for name in ("cache", "temporary"):
         (tmp_path / name).mkdir()
     monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
+    multiprocessing.util.get_temp_dir()  # the folder of this process, which outlives the test
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     monkeypatch.setattr(tempfile, "tempdir", None)
     for name in (SWITCH, "CXX"):
@@ -158,7 +160,7 @@ if __name__ == "__main__":
 
 
 @needs_compiler
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.all)])
 def test_workers_use_what_was_compiled_before_they_start(method, folders, monkeypatch, corpora):
     from wenet_uio.dataset.formats.data_list import RawLine
     from wenet_uio.prepare.list_making import make_raw_list

@@ -126,6 +126,7 @@ for bins in (23, 40, 80):
 """
 
 
+@pytest.mark.all
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names of processors with x86")
 @pytest.mark.parametrize("processor", ["Haswell", "Nehalem", "Prescott"])
 def test_features_have_the_same_bits_in_every_batch_on_older_processors(processor):
