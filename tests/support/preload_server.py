@@ -24,6 +24,7 @@ import selectors
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import weakref
 from collections.abc import Callable
@@ -154,6 +155,7 @@ def command(arguments: list[str], unbuffered: bool, cwd: str, environment: dict[
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
+    tempfile.tempdir = None  # that of TMPDIR
     sys.path[:0] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
     sys.path.insert(0, cwd if arguments[0] == "-m" else str(Path(arguments[0]).resolve().parent))
     forget_other_project()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing.util
 import os
 import shutil
 import stat
@@ -35,7 +34,6 @@ def folders(tmp_path, monkeypatch):
     for name in ("cache", "temporary"):
         (tmp_path / name).mkdir()
     monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
-    multiprocessing.util.get_temp_dir()  # the folder of this process, which outlives the test
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     monkeypatch.setattr(tempfile, "tempdir", None)
     for name in (SWITCH, "CXX"):
