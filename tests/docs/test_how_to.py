@@ -113,6 +113,7 @@ def test_the_blocks_of_a_page_run(page, folder):
             assert block.file, block.text
 
 
+@pytest.mark.all
 def test_the_blocks_of_the_page_about_models_of_a_hub_run(folder):
     """In processes of their own: huggingface_hub reads its variables when it is imported."""
     pytest.importorskip("huggingface_hub")

@@ -120,6 +120,7 @@ PRESSED_AND_FOUND = """() => {
 """Releases a key: words that came before the search was ready are looked for at the next key."""
 
 
+@pytest.mark.all
 def test_the_search_finds_a_chinese_word_and_keeps_english_ones(site):
     with chromium() as browser:
         page = browser.new_page()

@@ -94,6 +94,7 @@ def wait_for(text: str, log: Path, process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.all
 def test_a_job_of_slurm_that_is_stopped_goes_back_to_the_queue_and_completes_the_run(
     recipe, slurm, tmp_path, monkeypatch
 ):

@@ -57,6 +57,7 @@ def make_sources(root, made=SOURCES) -> str:
     return str(root / "sources.yaml")
 
 
+@pytest.mark.all
 def test_a_mixture_is_packed_uploaded_trained_on_and_scored(large, bucket, tmp_path):
     make_sources(tmp_path / "corpora")
     options = (
@@ -102,6 +103,7 @@ def test_a_mixture_is_packed_uploaded_trained_on_and_scored(large, bucket, tmp_p
     assert "3 shards in s3://corpora/toy/one, 0 of them copied" in again.stdout
 
 
+@pytest.mark.all
 @pytest.mark.usefixtures("bucket")
 def test_two_machines_train(large, tmp_path):
     sources = make_sources(tmp_path / "corpora")

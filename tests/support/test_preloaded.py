@@ -1,12 +1,8 @@
 """Commands of the server end as commands of a new Python would."""
 
-import os
 import shutil
 import signal
-import socket
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -91,30 +87,6 @@ def test_a_process_that_a_command_spawns_has_torch_already_and_its_queues(script
     assert preloaded.run([script(text)]).stdout.splitlines() == ["(7, True)", "3"]
 
 
-def test_other_arguments_start_python_itself():
-    done = preloaded.run(["-c", "import sys; print(sys.executable, 'torch' in sys.modules)"])
-    assert done.stdout.split() == [sys.executable, "False"]
-
-
-@pytest.mark.parametrize(
-    "sent", [b"", b"\x80\0\0\0", b"\x80\0\0\0{"], ids=["nothing", "the size", "a part"]
-)
-def test_a_client_that_is_killed_before_its_request_is_complete_stops_no_others(script, sent):
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(str(Path(preloaded.python()).with_name("socket")))
-        client.send(sent) if sent else None
-    assert preloaded.run([script("print('runs')")]).stdout == "runs\n"
-
-
-def test_clients_that_are_killed_while_their_commands_end_stop_no_others(script):
-    for delay in range(20):
-        client = subprocess.Popen([preloaded.python(), script("")])
-        time.sleep(0.01 * delay)
-        client.kill()
-        client.wait(60)
-    assert preloaded.run([script("print('runs')")]).stdout == "runs\n"
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_to_the_client_reaches_the_command(script, tmp_path, number):
     text = "import os, sys, time; print(os.getpid(), flush=True); time.sleep(600)"
@@ -123,38 +95,6 @@ def test_a_signal_to_the_client_reaches_the_command(script, tmp_path, number):
     client.send_signal(number)
     assert client.wait(60) == -number
     assert client.stdout.read() == ""  # returns when the command has ended too
-
-
-@pytest.mark.parametrize("is_read", [True, False])
-def test_a_signal_to_the_client_of_a_command_that_has_ended_changes_nothing(tmp_path, is_read):
-    program = tmp_path / "python"
-    shutil.copy(preloaded.python(), program)
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(tmp_path / "socket"))
-        listening.listen()
-        client = subprocess.Popen([program, "script.py"], stderr=subprocess.PIPE, text=True)
-        server, _ = listening.accept()
-
-    give_up = time.monotonic() + 60
-    while not handles(client.pid, signal.SIGUSR2):  # the last that it sets a handler for
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
-    if is_read:
-        server.recv(1 << 20)
-
-    client.send_signal(signal.SIGSTOP)
-    os.waitpid(client.pid, os.WUNTRACED)
-    client.send_signal(signal.SIGTERM)
-    server.send((3).to_bytes(4, "little"))
-    server.close()
-    client.send_signal(signal.SIGCONT)
-    assert (client.communicate(timeout=60)[1], client.returncode) == ("", 3)
-
-
-def handles(process: int, number: int) -> bool:
-    status = Path(f"/proc/{process}/status").read_text()
-    handled = int(status.partition("SigCgt:")[2].split()[0], 16)
-    return bool(handled >> (number - 1) & 1)
 
 
 def test_commands_end_with_the_server(script):
