@@ -192,6 +192,7 @@ def test_half_of_the_training_part_becomes_text_and_no_utterance_is_lost(
     assert len((data / "text_only/speakers.txt").read_text().split()) == 8 * 78
 
 
+@pytest.mark.all
 def test_a_run_that_is_killed_while_it_hears_spoken_texts_ends_with_the_same_weights(
     espeak, tmp_path
 ):

@@ -39,6 +39,7 @@ def write_model(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.all
 def test_all_stages_of_a_recipe_start_from_a_model_and_compare_it_with_the_result(
     recipe, tmp_path: Path
 ) -> None:
@@ -93,6 +94,7 @@ def test_all_stages_of_a_recipe_start_from_a_model_and_compare_it_with_the_resul
             assert max(re.findall(r"^ngram (\d)=", arpa, re.MULTILINE)) == order
 
 
+@pytest.mark.all
 def test_all_stages_of_a_recipe_start_from_a_whisper_which_the_runtime_of_wenet_does_not_run(
     recipe, tmp_path: Path
 ) -> None:

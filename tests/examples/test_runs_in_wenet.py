@@ -174,6 +174,7 @@ def test_what_wenet_sees_of_a_run_gives_the_same_texts_of_fsdd_in_all_modes(
     assert_wenet_gives_the_same_texts(tmp_path / "run", golden2, (config, weights, data_list))
 
 
+@pytest.mark.all
 def test_a_trained_run_has_mostly_the_right_texts_of_fsdd_and_wenet_has_the_same(
     corpora: Path, golden2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
