@@ -5,7 +5,7 @@
 #   bash tests/run.sh
 #   bash tests/run.sh tests/dataset -k plan
 #   bash tests/run.sh --quick       # an answer within a minute: lint, types, and tests without processes and audio
-#   bash tests/run.sh --all         # also the tests marked `all`: whole matrices, runtimes of others, faults; CONTRIBUTING says more
+#   bash tests/run.sh --all         # also the tests marked `all`: whole matrices, runtimes of others, faults
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
