@@ -7,7 +7,7 @@
 # It is called in the folder of a recipe whose stages 0 to 3 are done. A row is [NAME=]CONFIG[,KEY=VALUE…]; the values
 # change the config as --override does; commas in brackets belong to a value. A second call goes on where the first one
 # stopped, also inside an epoch if the config has save_interval; with more parts in --tests or other --decode_modes it
-# decodes what is missing. DIR/table.md, table.json and table.png are written after each model. A row that fails is named at
+# decodes what is missing. DIR/table.md, table.json and table.html are written after each model. A row that fails is named at
 # the end; its output is in DIR/ROW/seed_N/log. A row whose config has model_avg is also decoded with the running average.
 # The CPU time of a row has all starts of its training that ended by themselves or by Ctrl-C.
 

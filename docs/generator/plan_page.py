@@ -14,7 +14,7 @@ from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.plan.measure import measure_of
-from wenet_uio.prepare.diagnose.plan_page import PlanFiles
+from wenet_uio.prepare.diagnose.plan_page import PlanPage
 from wenet_uio.prepare.diagnose.plan_report import report_plan
 from wenet_uio.prepare.list_making import make_raw_list
 
@@ -46,10 +46,10 @@ def plan_page() -> str:
         make_raw_list(lines, data_list)
         corpus = open_list(data_list, "raw")
         measure = measure_of(DatasetConf(batch_conf=BATCHES), training=True)
-        files = PlanFiles(Passes(corpus).corpus_of(0), measure, RANKS)
+        collected = PlanPage(Passes(corpus).corpus_of(0), measure, RANKS)
         report = report_plan(
-            corpus, measure, seed=777, epoch=0, world_size=RANKS, on_batch=files.collect
+            corpus, measure, seed=777, epoch=0, world_size=RANKS, on_batch=collected.collect
         )
         page = Path(folder, "plan.html")
-        files.write(report, f"digits, epoch 0, {RANKS} ranks", page=str(page))
+        collected.write(report, f"digits, epoch 0, {RANKS} ranks", str(page))
         return page.read_text(encoding="utf-8").replace(f"{folder}/", "")

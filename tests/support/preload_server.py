@@ -14,7 +14,6 @@ import ctypes
 import fcntl
 import gc
 import importlib
-import io
 import marshal
 import multiprocessing
 import os
@@ -206,16 +205,6 @@ def use_huge_pages() -> None:
                 LIBC.madvise(ctypes.c_void_p(start), ctypes.c_size_t(HUGE_PAGE), MADV_COLLAPSE)
 
 
-def draw_once() -> None:
-    """Load the fonts, as the first picture of a process does: this takes longer than a tiny
-    training.
-    """
-    figure = importlib.import_module("matplotlib.figure").Figure()
-    figure.add_subplot(title="title", xlabel="x").plot([0, 1], label="line")
-    figure.legend()
-    figure.savefig(io.BytesIO(), format="png")
-
-
 def status_of(run: Callable[[], None]) -> int:
     """Run a function; the exit status that Python gives to a program with its exception."""
     try:
@@ -244,8 +233,6 @@ def main(folder: str, *modules: str) -> None:
     del sys.path[0]
     if "torch" in sys.modules:
         make_cheaper()
-    if "matplotlib" in sys.modules:
-        draw_once()
     gc.collect()
     gc.freeze()
     gc.enable()

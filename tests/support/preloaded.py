@@ -28,7 +28,6 @@ PATIENCE = 60
 PACKAGES = (
     "fsspec.core",
     "jinja2",
-    "matplotlib.figure",
     "numpy",
     "onnxruntime",
     "pydantic.types",

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 import torch
@@ -9,8 +7,8 @@ import torch
 from tests.support.train.tiny import CPU, TinyModel, small_config, tiny_batch, tiny_config
 from wenet_uio.models import build_model
 from wenet_uio.train.engines import DdpEngine
-from wenet_uio.train.observation import FirstUtterance, observe
-from wenet_uio.train.pictures import figure_of, pictures
+from wenet_uio.train.observation import FirstUtterance, Observation, observe
+from wenet_uio.train.pictures import HEIGHT, LEFT, RIGHT, TOP, WIDTH, pictures
 
 
 @pytest.fixture(params=["transformer", "bitransformer"])
@@ -86,18 +84,17 @@ def test_pictures_are_rgb(engine: DdpEngine) -> None:
         assert len(np.unique(picture)) > 10
 
 
-def test_all_panels_of_a_picture_are_inside_it_with_room_for_their_labels() -> None:
-    for rows, columns in ((1, 1), (1, 3), (2, 4)):
-        figure = figure_of(3.2 * columns, 2.6 * rows, rows, columns)
-        boxes = [
-            figure.add_subplot(rows, columns, number + 1).get_position()
-            for number in range(rows * columns)
-        ]
-        assert all(0 < box.x0 < box.x1 < 1 and 0 < box.y0 < box.y1 < 1 for box in boxes)
-        if columns > 1:
-            assert all(left.x1 < right.x0 for left, right in pairwise(boxes[:columns]))
-        if rows > 1:
-            assert boxes[columns].y1 < boxes[0].y0
+def test_each_head_has_a_panel_with_the_first_query_at_the_bottom() -> None:
+    weights = np.zeros((5, 2, 3), np.float32)
+    weights[4, 0, 2] = 0.5  # the largest weight of the last head
+    weights[4, 1, 0] = 0.25
+    picture = pictures(Observation("", "", {"decoder": weights}, None, ()))["attention_decoder"]
+    height, width = (size // panels for size, panels in zip(picture.shape, (2, 4), strict=False))
+    panel = picture[height:, :width, 0]  # the fifth head begins the second row
+    values = panel[TOP : TOP + HEIGHT, LEFT : LEFT + WIDTH]
+    middles = values[HEIGHT // 4 :: HEIGHT // 2, WIDTH // 6 :: WIDTH // 3]
+    np.testing.assert_array_equal(middles[:2, :3], [[128, 255, 255], [255, 255, 0]])
+    assert (panel[:, width - RIGHT + 1 :] == 255).all()
 
 
 def test_the_first_utterance_is_kept_and_batches_are_unchanged() -> None:

@@ -74,8 +74,6 @@ def run(main: Callable[[], int | None], *, prints_data: bool = False) -> None:
             a terminal would obey characters of them.
     """
     _open_closed_streams()
-    # It warns where no cache of its fonts can be written, such as without a home.
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     sys.stderr = cast(TextIO, ShownStream(sys.stderr))
     if not prints_data:
         sys.stdout = cast(TextIO, ShownStream(sys.stdout))

@@ -1,4 +1,4 @@
-"""Write the table and the plot of an ablation: DIR/table.md, table.json, table.png.
+"""Write the table and the plot of an ablation: DIR/table.md, table.json, table.html.
 
     %(prog)s --tests "test test_noisy" exp/ablation conformer cr_ctc
 

@@ -24,8 +24,7 @@ from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.corpus.unread_audio import looking_again
 from wenet_uio.dataset.open import open_for, read_source
-from wenet_uio.prepare.diagnose.plan_page import PlanFiles
-from wenet_uio.prepare.diagnose.plan_plots import check_plot_path
+from wenet_uio.prepare.diagnose.plan_page import PlanPage
 from wenet_uio.prepare.diagnose.plan_report import PlanReport, report_plan
 
 
@@ -50,9 +49,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="write a page: which rank takes which batch, with its utterances; plots; figures",
     )
-    parser.add_argument(
-        "--plot", metavar="FILE", help="write plots: FILE.png; FILE.html is the page of --html"
-    )
+    parser.add_argument("--plot", metavar="FILE.html", help="the same page as --html")
     add_json(parser, "the report as one JSON object")
 
     return parser
@@ -71,15 +68,15 @@ def print_report(report: PlanReport, corpus: Corpus, *, as_json: bool) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Plan the epoch, print the report and draw the plots.
+    """Plan the epoch, print the report and write the page.
 
     Returns:
         the exit status: 1 if an utterance is lost or planned twice.
     """
     command_line = parser()
     args = command_line.parse_args(arguments)
-    if args.plot:
-        check_plot_path(args.plot)
+    if args.plot and not args.plot.endswith(".html"):
+        raise ValueError(f"{args.plot}: the page with the plots is written as .html")
 
     config = load_config(args.config)
     data = args.data_list or config.data
@@ -89,17 +86,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with looking_again():
         source = read_source(data, args.data_type)
         corpus, measure = open_for(config, source, training=not args.evaluation)
-    files = PlanFiles(Passes(corpus).corpus_of(args.epoch), measure, args.world_size)
+    page = PlanPage(Passes(corpus).corpus_of(args.epoch), measure, args.world_size)
     report = report_plan(
         corpus,
         measure,
         seed=args.seed,
         epoch=args.epoch,
         world_size=args.world_size,
-        on_batch=files.collect if args.html or args.plot else None,
+        on_batch=page.collect if args.html or args.plot else None,
     )
     title = f"{corpus.data_list}, epoch {args.epoch}, {args.world_size} ranks"
-    files.write(report, title, page=args.html, plot=args.plot)
+    for path in filter(None, (args.html, args.plot)):
+        page.write(report, title, path)
 
     print_report(report, corpus, as_json=args.json)
     return 1 if report.lost or report.duplicated else 0

@@ -1,7 +1,8 @@
-"""Draw an observation as arrays (height, width, 3) of uint8."""
+"""Draw an observation as arrays (height, width, 3) of uint8: the darker, the larger a value."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,77 +10,95 @@ import numpy as np
 from wenet_uio.train.observation import Observation
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from PIL.Image import Image
 
 SHOWN_UNITS = 40
 """Units in the picture of CTC: those with the highest probability in any frame."""
+MOST_COLUMNS = 4
+"""Heads beside each other."""
+WIDTH, HEIGHT = 260, 180
+"""Pixels of the values of a head."""
+UNIT_HEIGHT = 13
+"""Pixels of the row of a unit."""
+LEFT, RIGHT, TOP, BOTTOM = 46, 12, 20, 20
+"""Margins around the values, with their labels."""
 
 
 def pictures(observation: Observation) -> dict[str, np.ndarray]:
     """Draw `attention_encoder`, `attention_decoder` and `ctc`, as far as the model has them."""
-    drawn = {
-        f"attention_{part}": _attention(weights, part)
-        for part, weights in observation.attention.items()
-    }
+    drawn = {}
+    for part, weights in observation.attention.items():
+        rows = "encoder frame" if part == "encoder" else "token"
+        drawn[f"attention_{part}"] = _attention(weights, rows)
     if observation.posteriors is not None:
         drawn["ctc"] = _posteriors(observation.posteriors)
 
     return drawn
 
 
-def _attention(weights: np.ndarray, part: str) -> np.ndarray:
-    """Draw weights (heads, queries, keys), one panel for each head."""
-    columns = min(4, len(weights))
-    rows = -(-len(weights) // columns)
-    figure = figure_of(3.2 * columns, 2.6 * rows, rows, columns)
+def _attention(weights: np.ndarray, rows: str) -> np.ndarray:
+    """Draw weights (heads, queries, keys), one panel for each head, the first query at the
+    bottom.
+    """
+    from PIL import Image
 
+    queries = weights.shape[1]
+    labels = [""] * queries
+    labels[0], labels[-1] = str(queries - 1), "0"
+    panels = []
     for head, values in enumerate(weights):
-        axes = figure.add_subplot(rows, columns, head + 1)
-        # Without y, matplotlib draws all labels twice to find a place
-        axes.set_title(f"head {head}", y=1.0)
-        axes.imshow(values, origin="lower", aspect="auto", interpolation="nearest")
-        axes.set(xlabel="encoder frame", ylabel="encoder frame" if part == "encoder" else "token")
+        largest = float(np.nan_to_num(values).max())
+        title = f"head {head}: {rows} by encoder frame, black: {largest:.2g}"
+        panels.append(heat_map(values[::-1], title, labels, WIDTH, HEIGHT, black=largest))
 
-    return _array(figure)
+    width, height = panels[0].size
+    columns = min(MOST_COLUMNS, len(panels))
+    picture = Image.new("L", (columns * width, -(-len(panels) // columns) * height), "white")
+    for number, panel in enumerate(panels):
+        picture.paste(panel, (number % columns * width, number // columns * height))
+
+    return np.array(picture.convert("RGB"))
 
 
 def _posteriors(posteriors: np.ndarray) -> np.ndarray:
     """Draw the probabilities (frames, units) of the most probable units over time."""
     units = np.sort(np.argsort(-posteriors.max(axis=0), kind="stable")[:SHOWN_UNITS])
-    figure = figure_of(10, 1.5 + 0.12 * len(units))
-    axes = figure.add_subplot(xlabel="encoder frame", ylabel="unit")
-    picture = axes.imshow(
-        posteriors[:, units].T, aspect="auto", interpolation="nearest", vmin=0, vmax=1
-    )
-    axes.set_yticks(range(len(units)), [str(unit) for unit in units], fontsize=6)
-    figure.colorbar(picture, label="probability", pad=0.02)
-
-    return _array(figure)
+    title = "probability of units by encoder frame, black: 1"
+    height = UNIT_HEIGHT * len(units)
+    picture = heat_map(posteriors[:, units].T, title, list(map(str, units)), 3 * WIDTH, height)
+    return np.array(picture.convert("RGB"))
 
 
-def figure_of(width: float, height: float, rows: int = 1, columns: int = 1) -> Figure:
-    """Return a figure of `width` by `height` inches, with room for labels around each panel.
+def heat_map(
+    values: np.ndarray,
+    title: str,
+    labels: Sequence[str],
+    width: int,
+    height: int,
+    black: float = 1.0,
+) -> Image:
+    """Draw values (rows, columns), the first row on top.
 
-    The room is fixed. A layout that measures the labels takes longer than to draw the figure.
+    Args:
+        labels: one for each row, left of it.
+        width: pixels of the values.
+        height: pixels of the values.
+        black: the value that is black; 0 is white.
     """
-    from matplotlib.figure import Figure  # slow to import; pyplot would keep global state
+    from PIL import Image, ImageDraw  # no training needs them before its first picture
 
-    left_margin, right_margin, below, above = 0.65, 0.15, 0.55, 0.3  # inches
-    figure = Figure(figsize=(width, height), dpi=80)
-    figure.subplots_adjust(
-        left=left_margin / width,
-        right=1 - right_margin / width,
-        bottom=below / height,
-        top=1 - above / height,
-        wspace=(left_margin + right_margin) / (width / columns - left_margin - right_margin),
-        hspace=(below + above) / (height / rows - below - above),
-    )
-    return figure
+    darkness = np.nan_to_num(values) / (black or 1.0)
+    shades = Image.fromarray(np.round(255 * (1 - darkness.clip(0, 1))).astype(np.uint8))
+    picture = Image.new("L", (LEFT + width + RIGHT, TOP + height + BOTTOM), "white")
+    picture.paste(shades.resize((width, height), Image.Resampling.NEAREST), (LEFT, TOP))
 
+    pen = ImageDraw.Draw(picture)
+    pen.rectangle((LEFT - 1, TOP - 1, LEFT + width, TOP + height), outline="grey")
+    pen.text((LEFT, TOP - 4), title, "black", anchor="ls")
+    pen.text((LEFT, TOP + height + 4), "0", "black", anchor="la")
+    pen.text((LEFT + width, TOP + height + 4), str(values.shape[1] - 1), "black", anchor="ra")
+    for row, label in enumerate(labels):
+        middle = TOP + (row + 0.5) * height / len(labels)
+        pen.text((LEFT - 4, middle), label, "black", anchor="rm")
 
-def _array(figure: Figure) -> np.ndarray:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+    return picture

@@ -16,7 +16,7 @@ from gpu_modes.report import Report
 
 PACKAGES = (
     *("numpy", "pydantic", "pyyaml", "soundfile", "fsspec", "tqdm", "requests"),
-    *("torchaudio", "triton", "tensorboard", "sentencepiece", "matplotlib"),
+    *("torchaudio", "triton", "tensorboard", "sentencepiece"),
 )
 """Packages that gpu.py needs, then some that training and compilation need."""
 COMPILERS = ("gcc", "g++", "nvcc", "ninja")

@@ -10,9 +10,9 @@ import subprocess
 from importlib.resources import files
 from pathlib import Path
 
-import matplotlib.image
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.support.serve.browser import chromium
 from wenet_uio.search.subtitles import Cue, srt, vtt
@@ -98,7 +98,7 @@ def fill(visitor, server):
 
 
 def picture(page):
-    return matplotlib.image.imread(io.BytesIO(page.screenshot()))[:, :, :3]
+    return np.asarray(Image.open(io.BytesIO(page.screenshot())).convert("RGB")) / 255
 
 
 @pytest.mark.all

@@ -15,8 +15,8 @@ from wenet_uio.base import pages
 from wenet_uio.base.pages.charts import bar_chart, line_chart
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
-from wenet_uio.prepare.diagnose import plan_cells
-from wenet_uio.prepare.diagnose.plan_page import PlanFiles
+from wenet_uio.prepare.diagnose import plan_page
+from wenet_uio.prepare.diagnose.plan_page import PlanPage
 from wenet_uio.prepare.diagnose.plan_report import report_plan
 
 RANKS = 4
@@ -32,9 +32,9 @@ def browser():
 def write_page(folder, sizes):
     corpus = IndexOnlyCorpus(sizes)
     rule = measure(BATCHES, speeds=False)
-    files = PlanFiles(corpus, rule, RANKS)
-    report = report_plan(corpus, rule, seed=1, epoch=0, world_size=RANKS, on_batch=files.collect)
-    files.write(report, "a plan", page=str(folder / "plan.html"))
+    page = PlanPage(corpus, rule, RANKS)
+    report = report_plan(corpus, rule, seed=1, epoch=0, world_size=RANKS, on_batch=page.collect)
+    page.write(report, "a plan", str(folder / "plan.html"))
     plan = EpochPlan(corpus, rule, seed=1, epoch=0, division=divide(corpus, RANKS))
     return folder / "plan.html", plan
 
@@ -163,7 +163,7 @@ def test_no_label_of_a_chart_is_cut_off(browser, width):
 
 
 def test_only_what_is_seen_of_a_large_plan_is_drawn(browser, tmp_path, monkeypatch):
-    monkeypatch.setattr(plan_cells, "MOST_UTTERANCES", 700)
+    monkeypatch.setattr(plan_page, "MOST_UTTERANCES", 700)
     path, plan = write_page(tmp_path, [70_000])
     assert plan.num_batches > 9000
     page, faults = opened(browser, path)

@@ -19,8 +19,8 @@ from wenet_uio.base import pages
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.types import SampleRef
-from wenet_uio.prepare.diagnose import plan_cells
-from wenet_uio.prepare.diagnose.plan_cells import CellCollector
+from wenet_uio.prepare.diagnose import plan_page
+from wenet_uio.prepare.diagnose.plan_page import CellCollector
 
 SCRIPT = Path(pages.__file__).with_name("plan.js")
 WORLD_SIZES = (1, 2, 3, 4, 8, 61)
@@ -115,7 +115,7 @@ SLOW = settings(max_examples=12, suppress_health_check=[HealthCheck.function_sco
 def test_the_page_deals_the_batches_of_the_planner(node, sizes, policy, ranks, epoch, named):
     corpus = IndexOnlyCorpus(sizes)
     plan = EpochPlan(corpus, measure(policy), seed=1, epoch=epoch, division=divide(corpus, ranks))
-    with patch.object(plan_cells, "MOST_UTTERANCES", named):
+    with patch.object(plan_page, "MOST_UTTERANCES", named):
         check_same(node, plan, ranks)
 
 
@@ -141,7 +141,7 @@ def test_an_epoch_without_batches_has_no_steps(node):
 def test_a_page_that_does_not_hold_all_batches_shows_complete_steps_only(node):
     corpus = IndexOnlyCorpus([200])
     plan = EpochPlan(corpus, measure(POLICIES[0]), seed=1, epoch=0, division=divide(corpus, 1))
-    with patch.object(plan_cells, "MOST_BATCHES", 10):
+    with patch.object(plan_page, "MOST_BATCHES", 10):
         data = cells_of(plan, 1)
     assert (data["total"], len(data["cost"])) == (plan.num_batches, 10)
     steps_of_three = dealt_by_page(node, data, [3])[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +9,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from wenet_uio.addons.publish.model_card import untrained
 from wenet_uio.base.files import written_aside
+from wenet_uio.base.pages import render
+from wenet_uio.base.pages.charts import line_chart
 from wenet_uio.base.run_files import TRAIN_CONFIG
 from wenet_uio.config import load_config
 from wenet_uio.scoring.bootstrap import LEVEL, compare, interval
@@ -19,7 +22,6 @@ from wenet_uio.scoring.scores import score
 from wenet_uio.scoring.wer import Counts
 from wenet_uio.scoring.words import Unit, WordRules
 from wenet_uio.text.table import read_table
-from wenet_uio.train.pictures import figure_of
 
 RESAMPLES = 1000
 UNITS: tuple[Unit, ...] = ("char", "word")
@@ -68,7 +70,7 @@ class Part:
 
 
 def write_table(folder: str | Path, rows: Sequence[str], names: Sequence[str]) -> Path:
-    """Write table.md, table.json and table.png of the runs FOLDER/ROW/seed_N.
+    """Write table.md, table.json and table.html of the runs FOLDER/ROW/seed_N.
 
     Returns:
         the path of table.md.
@@ -83,8 +85,9 @@ def write_table(folder: str | Path, rows: Sequence[str], names: Sequence[str]) -
     tables = [_table(lines, parts, unit) for unit in UNITS]
     with written_aside(folder / "table.json", "w") as file:
         json.dump([_summary(line, parts) for line in lines], file, indent=1, ensure_ascii=False)
-    with written_aside(folder / "table.png", "wb") as file:
-        file.write(_plot(lines, parts[0]))
+    with written_aside(folder / "table.html", "w") as file:
+        title = folder.resolve().name
+        file.writelines(render("ablation", title=title, chart=_chart(lines, parts[0])))
 
     path = folder / "table.md"
     with written_aside(path, "w") as file:
@@ -226,18 +229,15 @@ def _summary(line: Line, parts: Sequence[Part]) -> Mapping[str, Any]:
     return {"row": line.row, "mode": line.mode, **numbers, "rates": rates, "seeds": seeds}
 
 
-def _plot(lines: Sequence[Line], part: Part) -> bytes:
-    """Plot the character error rate of each row's best mode over CPU time of training, as PNG."""
-    figure = figure_of(8, 5, 1, 1)
-    axes = figure.add_subplot(
-        1, 1, 1, xlabel="CPU minutes of training", ylabel=f"CER of {part.name}, %"
-    )
+def _chart(lines: Sequence[Line], part: Part) -> Markup:
+    """Draw the character error rate of each row's best mode over CPU time of training: its interval
+    is a vertical line, with the rate between the ends.
+    """
+    bars = {}
     for row in dict.fromkeys(line.row for line in lines):
         modes = [(line, _rates(line, part, "char")["all"]) for line in lines if line.row == row]
         line, (rate, low, high) = min(modes, key=lambda mode: mode[1][0])
-        axes.errorbar(line.cpu_minutes, rate, [[rate - low], [high - rate]], fmt="o", capsize=3)
-        axes.annotate(f" {row}", (line.cpu_minutes, rate))
+        bars[row] = [(line.cpu_minutes, value) for value in (low, rate, high)]
 
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=90)
-    return picture.getvalue()
+    title = f"CER of {part.name}, % ({LEVEL} % interval)"
+    return line_chart(title, "CPU minutes of training", bars)

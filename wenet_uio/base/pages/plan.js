@@ -2,7 +2,7 @@
 
 /** What the planner does with the batches of an epoch: `EpochPlan.step` of wenet_uio/dataset/plan. */
 export class Plan {
-  /** @param data written by wenet_uio/prepare/diagnose/plan_cells.py, which says what it holds */
+  /** @param data written by wenet_uio/prepare/diagnose/plan_page.py, which says what it holds */
   constructor(data) {
     this.data = data;
     this.total = data.total;

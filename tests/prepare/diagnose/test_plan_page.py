@@ -9,7 +9,7 @@ from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import measure_of
-from wenet_uio.prepare.diagnose.plan_plots import PlanCollector, check_plot_path, write_plot
+from wenet_uio.prepare.diagnose.plan_page import SeriesCollector, plan_charts
 from wenet_uio.prepare.diagnose.plan_report import report_plan
 
 
@@ -21,7 +21,7 @@ FRAMES_6000 = measure(batch_type="dynamic", max_frames_in_batch=6000)
 
 
 def planned(corpus, rule, world_size):
-    collector = PlanCollector(Passes(corpus).corpus_of(0), rule, world_size)
+    collector = SeriesCollector(Passes(corpus).corpus_of(0), rule, world_size)
     report = report_plan(corpus, rule, seed=1, epoch=0, world_size=world_size, on_batch=collector)
     return collector.series(), report
 
@@ -93,20 +93,13 @@ def test_the_mix_counts_each_source_in_consecutive_parts():
 @pytest.mark.parametrize(
     "sizes", [[[0]], [[1]], [[20]] * 12], ids=["empty", "one utterance", "twelve sources"]
 )
-def test_any_plan_is_drawn(sizes, tmp_path):
+def test_any_plan_is_drawn(sizes):
     corpus = mixture(sizes) if len(sizes) > 1 else IndexOnlyCorpus(sizes[0])
     rule = measure(batch_type="static", batch_size=4)
-    collector = PlanCollector(Passes(corpus).corpus_of(0), rule, 2)
+    collector = SeriesCollector(Passes(corpus).corpus_of(0), rule, 2)
     plan = EpochPlan(Passes(corpus).corpus_of(0), rule, seed=1, epoch=0, division=Division(1, 1))
     for index in range(plan.num_batches):
         collector(plan.batch(index))
-    write_plot(str(tmp_path / "plan.png"), collector.series(), "a $title")
-    assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
-
-
-@pytest.mark.parametrize(("path", "suffix"), [("plan.pdf", "'.pdf'"), ("plan", "''")])
-def test_an_unknown_suffix_is_named(path, suffix):
-    with pytest.raises(
-        ValueError, match=f"^{path}: plots are written as .png or .html, not {suffix}$"
-    ):
-        check_plot_path(path)
+    charts = plan_charts(collector.series())
+    assert len(charts) == (5 if len(sizes) > 1 else 4)
+    assert charts[-1].count("$source_") == (6 if len(sizes) > 1 else 0)
