@@ -19,13 +19,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from wenet_uio.addons.corpora.pseudo_labels import DIGITS, Limits, Spelling
+from wenet_uio.addons.corpora.pseudo_lists import write_labelled, write_mixture, write_unlabelled
 from wenet_uio.base.cli import add_loudness, command_parser, run
 from wenet_uio.base.files import written_aside
 from wenet_uio.base.run_files import TRAIN_CONFIG
 from wenet_uio.config.command_line import add_trust_code
 from wenet_uio.convert.start import open_start
-from wenet_uio.prepare.pseudo_labels import DIGITS, Limits, Spelling
-from wenet_uio.prepare.pseudo_lists import write_labelled, write_mixture, write_unlabelled
 from wenet_uio.prepare.texts import TEXTS
 from wenet_uio.search.modes import usual_mode
 from wenet_uio.search.recogniser import load_model_config

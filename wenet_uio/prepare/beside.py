@@ -12,15 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from wenet_uio.dataset.formats.data_list import RawLine
-from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.dataset.formats.sample_layout import AUDIO_SUFFIXES
-from wenet_uio.prepare.audio_search import composed, key_of_name, with_suffix_of_audio
-from wenet_uio.prepare.corpus_parts import files_below, tell_left_out
-from wenet_uio.prepare.elan import read_eaf, texts_of_tiers
-from wenet_uio.prepare.separated import key_of_part
-from wenet_uio.prepare.stm import read_stm
-from wenet_uio.prepare.timed_texts import (
+from wenet_uio.addons.corpora.elan import read_eaf, texts_of_tiers
+from wenet_uio.addons.corpora.stm import read_stm
+from wenet_uio.addons.corpora.timed_texts import (
     PAUSE,
     Tier,
     TimedText,
@@ -30,7 +24,13 @@ from wenet_uio.prepare.timed_texts import (
     read_subtitles,
     text_of_file,
 )
-from wenet_uio.prepare.timed_texts import read_textgrid as read_tiers
+from wenet_uio.addons.corpora.timed_texts import read_textgrid as read_tiers
+from wenet_uio.dataset.formats.data_list import RawLine
+from wenet_uio.dataset.formats.errors import ListError
+from wenet_uio.dataset.formats.sample_layout import AUDIO_SUFFIXES
+from wenet_uio.prepare.audio_search import composed, key_of_name, with_suffix_of_audio
+from wenet_uio.prepare.corpus_parts import files_below, tell_left_out
+from wenet_uio.prepare.separated import key_of_part
 
 SUFFIXES = {
     "pairs": ("txt", "lab", "trn", "text"),

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from wenet_uio.addons.corpora.named_texts import is_transcripts
+from wenet_uio.addons.corpora.timed_texts import is_labels
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.nemo_tarred import SUB
@@ -22,9 +24,7 @@ from wenet_uio.prepare.columns import named_columns
 from wenet_uio.prepare.corpus_parts import files_below
 from wenet_uio.prepare.division import PARTS, divide_corpus, part_of
 from wenet_uio.prepare.embedded import parquet_files
-from wenet_uio.prepare.named_texts import is_transcripts
 from wenet_uio.prepare.table_rows import BAR, STATED_SEPARATOR, TAB, lines_of_table
-from wenet_uio.prepare.timed_texts import is_labels
 
 MEANINGS = {
     "raw": "a raw list",

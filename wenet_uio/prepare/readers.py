@@ -15,6 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from wenet_uio.addons.corpora.label_studio import read_label_studio
+from wenet_uio.addons.corpora.named_texts import read_bars, read_transcripts_txt
 from wenet_uio.dataset.formats.data_list import RawLine, locate, parse_raw_line, values_of
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.lhotse_cuts import read_cuts, utterance_of
@@ -31,8 +33,6 @@ from wenet_uio.prepare.beside import (
 )
 from wenet_uio.prepare.embedded import read_parquet
 from wenet_uio.prepare.kaldi_tables import read_filled_table, read_utterances
-from wenet_uio.prepare.label_studio import read_label_studio
-from wenet_uio.prepare.named_texts import read_bars, read_transcripts_txt
 from wenet_uio.prepare.separated import read_csv, read_spreadsheet, read_tsv
 from wenet_uio.text.table import numbered_lines
 

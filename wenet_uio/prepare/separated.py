@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from wenet_uio.addons.corpora.spreadsheets import Rows
 from wenet_uio.base.messages import listed
 from wenet_uio.dataset.formats.data_list import RawLine, locate
 from wenet_uio.dataset.formats.errors import ListError
@@ -38,7 +39,6 @@ from wenet_uio.prepare.columns import (
     understand,
 )
 from wenet_uio.prepare.corpus_parts import tell_left_out
-from wenet_uio.prepare.spreadsheets import Rows
 from wenet_uio.prepare.table_rows import (
     BAR,
     COMMA,

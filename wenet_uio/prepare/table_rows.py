@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from wenet_uio.addons.corpora.spreadsheets import Rows, Sheet, read_ods, read_xlsx
 from wenet_uio.base.messages import listed
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.prepare.encodings import decoded
-from wenet_uio.prepare.spreadsheets import Rows, Sheet, read_ods, read_xlsx
 
 TAB, COMMA, SEMICOLON, BAR = "\t", ",", ";", "|"
 NAME_OF = {TAB: "a tab", COMMA: "a comma", SEMICOLON: "a semicolon", BAR: "a bar"}

@@ -11,6 +11,8 @@ import soundfile
 import yaml
 
 from tests.support.data.packing import pack
+from wenet_uio.addons.corpora.pseudo_labels import Limits
+from wenet_uio.addons.corpora.pseudo_lists import write_labelled, write_mixture, write_unlabelled
 from wenet_uio.config.mixture import load_mixture
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import RawLine
@@ -18,8 +20,6 @@ from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.open import open_corpus
 from wenet_uio.dataset.types import AudioUtterance, SampleRef
 from wenet_uio.prepare.list_making import make_raw_list
-from wenet_uio.prepare.pseudo_labels import Limits
-from wenet_uio.prepare.pseudo_lists import write_labelled, write_mixture, write_unlabelled
 from wenet_uio.prepare.sharding import ShardOptions
 
 KEYS = ["u3", "u1", "u2"]

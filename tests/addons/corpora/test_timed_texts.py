@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.prepare.timed_texts import (
+from wenet_uio.addons.corpora.timed_texts import (
     TimedText,
     joined_words,
     read_ctm,
     read_subtitles,
     read_textgrid,
 )
+from wenet_uio.dataset.formats.errors import ListError
 
 
 @pytest.mark.parametrize(

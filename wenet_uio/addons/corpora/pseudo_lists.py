@@ -17,6 +17,14 @@ from typing import Any
 
 import yaml
 
+from wenet_uio.addons.corpora.pseudo_labels import (
+    Choice,
+    Limits,
+    Speech,
+    Spelling,
+    choose,
+    read_labels,
+)
 from wenet_uio.base.files import written_aside
 from wenet_uio.config.mixture import load_mixture
 from wenet_uio.dataset.corpus.base import Corpus
@@ -37,14 +45,6 @@ from wenet_uio.dataset.formats.keys import as_word
 from wenet_uio.dataset.formats.sample_layout import is_audio, split_name
 from wenet_uio.dataset.formats.tar_members import read_members
 from wenet_uio.dataset.storage import objects
-from wenet_uio.prepare.pseudo_labels import (
-    Choice,
-    Limits,
-    Speech,
-    Spelling,
-    choose,
-    read_labels,
-)
 
 _NO_LABEL = "pseudo label: "
 """Begins the reason of `_skipme` in the manifest of a tar."""

@@ -10,9 +10,9 @@ import pytest
 
 from tests.prepare.test_layouts import run
 from tools import convert_manifest
+from wenet_uio.addons.corpora.stm import read_stm
 from wenet_uio.audio.read import read_audio
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.prepare.stm import read_stm
 
 COLUMNS = (
     *("client_id", "path", "sentence_id", "sentence", "sentence_domain", "up_votes", "down_votes"),

@@ -14,9 +14,9 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
+from wenet_uio.addons.corpora.timed_texts import SILENCES, TimedText
 from wenet_uio.base.files import naming
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.prepare.timed_texts import SILENCES, TimedText
 
 Span = tuple[float, float]
 """Start and end in seconds."""

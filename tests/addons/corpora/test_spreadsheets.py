@@ -5,8 +5,8 @@ import zipfile
 
 import pytest
 
+from wenet_uio.addons.corpora.spreadsheets import read_ods, read_xlsx
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.prepare.spreadsheets import read_ods, read_xlsx
 
 
 def cells_of_xlsx(tmp_path, *values, formats=()):

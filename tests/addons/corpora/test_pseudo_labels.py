@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from wenet_uio.prepare.pseudo_labels import (
+from wenet_uio.addons.corpora.pseudo_labels import (
     Label,
     LeftOut,
     Limits,

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from wenet_uio.addons.corpora.timed_texts import TimedText, text_of_file
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.prepare.timed_texts import TimedText, text_of_file
 
 LEFT_OUT = "ignore_time_segment_in_scoring"
 """Text of segments that are no speech to be recognised."""

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from wenet_uio.addons.corpora.elan import read_eaf, texts_of_tiers
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.prepare.elan import read_eaf, texts_of_tiers
 
 SLOTS = '<TIME_SLOT TIME_SLOT_ID="t{}" {}/>'
 

@@ -1,0 +1,1 @@
+"""What reads other people's corpora, and labels of a trained model."""
