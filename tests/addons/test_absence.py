@@ -31,11 +31,16 @@ FOLDERS = sorted(
 )
 
 TRAIN = "wenet_uio.bin.train --train_data train.list --cv_data cv.list --model_dir exp --config"
+CONVERT = "wenet_uio.bin.convert_manifest --to raw"
 FILES = {
     "muon.yaml": "optim: muon\n",
     "nemo.yaml": "model: {train_ds: {manifest_filepath: train.json}}\n",
     "sources.yaml": "- {type: nemo, manifest_filepath: a.json}\n",
     "reference.yaml": "cv_data: ${oc.env:LIST}\n",
+    "talk.srt": "1\n00:00:00,000 --> 00:00:00,500\naa\n",
+    "table.xlsx": "",
+    "latin.csv": "audio,text\ncv0.wav,\u00fc\n",
+    "text_first.tsv": "aa\tcv0.wav\nbb\tcv1.wav\n",
 }
 """Files that ask for an add-on."""
 ASKED = [
@@ -50,6 +55,11 @@ ASKED = [
         "wenet_uio.bin.train --config train.yaml --train_data sources.yaml "
         "--cv_data cv.list --model_dir exp",
     ),
+    ("corpora", f"{CONVERT} talk.srt out.list"),
+    ("corpora", f"{CONVERT} table.xlsx out.list"),
+    ("corpora", f"{CONVERT} latin.csv out.list"),
+    ("corpora", f"{CONVERT} text_first.tsv out.list"),
+    ("corpora", "wenet_uio.bin.pseudo_lists unlabelled cv.list out.list"),
 ]
 """Folder that was taken away, and a command that asks for it."""
 
@@ -86,6 +96,18 @@ def run_without(
     )
 
 
+def write_forms(place: Path) -> None:
+    """Write the utterances of cv.list as tables and as texts beside their audio."""
+    lines = [json.loads(line) for line in (place / "cv.list").open()]
+    rows = "".join(f"{line['wav']}\t{line['txt']}\n" for line in lines)
+    (place / "titled.tsv").write_text(f"path\tsentence\n{rows}")
+    (place / "bare.tsv").write_text(rows)
+    (place / "pairs").mkdir()
+    for line in lines:
+        shutil.copy(line["wav"], place / "pairs")
+        (place / "pairs" / Path(line["wav"]).name).with_suffix(".txt").write_text(line["txt"])
+
+
 @pytest.mark.parametrize(
     "folders",
     [FOLDERS, *(pytest.param([folder], marks=pytest.mark.all) for folder in FOLDERS)],
@@ -95,6 +117,7 @@ def test_without_an_add_on_the_rest_is_imported_and_a_model_is_trained_and_used(
     folders: list[str], python: Path, tmp_path: Path
 ) -> None:
     write_corpus(tmp_path, max_epoch=1)
+    write_forms(tmp_path)
     script = [str(ROOT / "tests/support/without_folder.py")]
     done = run_without(folders, python, script, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -104,6 +127,11 @@ def test_without_an_add_on_the_rest_is_imported_and_a_model_is_trained_and_used(
     assert all(any(name in why for name in gone) for why in missing.values()), missing
     assert (tmp_path / "result/attention_rescoring/text").is_file()
     assert (tmp_path / "exp/final.zip").is_file()
+    texts = {
+        form: [json.loads(line)["txt"] for line in (tmp_path / f"{form}.list").open()]
+        for form in ("titled", "bare", "pairs", "kaldi")
+    }
+    assert all(found == ["aa", "bb", "cc", "aa", "bb"] for found in texts.values()), texts
 
 
 @pytest.mark.parametrize(("folder", "command"), ASKED)
@@ -112,7 +140,7 @@ def test_whoever_asks_for_what_was_taken_away_gets_one_line_that_names_it(
 ) -> None:
     write_corpus(tmp_path, max_epoch=1)
     for name, content in FILES.items():
-        (tmp_path / name).write_text(content)
+        (tmp_path / name).write_text(content, encoding="latin-1")
     done = run_without([folder], python, ["-m", *command.split()], tmp_path)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1, done.stderr

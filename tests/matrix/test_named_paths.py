@@ -18,7 +18,7 @@ from wenet_uio.dataset.open import open_corpus
 from wenet_uio.dataset.storage import objects
 from wenet_uio.models.cmvn import load_cmvn
 from wenet_uio.prepare.diagnose.check_shards import opened_for_check
-from wenet_uio.prepare.readers import READERS
+from wenet_uio.prepare.forms import FORMS
 from wenet_uio.text.symbols import read_non_lang_syms, read_symbols
 from wenet_uio.text.table import read_table
 from wenet_uio.train.checkpoint import RunFolder
@@ -98,8 +98,8 @@ DOORS = {
     "digest": ("", lambda path, _: digest_of(path)),
     "whole file": ("", lambda path, _: objects.read_bytes(path)),
     **{
-        f"form {name}": (WITH_SUFFIX.get(name, ".txt"), lambda path, _, read=read: read(path))
-        for name, read in READERS.items()
+        f"form {name}": (WITH_SUFFIX.get(name, ".txt"), lambda path, _, form=form: form.read(path))
+        for name, form in FORMS.items()
         if name not in DIRECTORIES
     },
 }

@@ -10,8 +10,8 @@ from wenet_uio.base.executor import Executor
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.prepare.corpus_parts import Recording
 from wenet_uio.prepare.embedded import read_parquet, with_audio, write_audio
+from wenet_uio.prepare.forms import FORMS
 from wenet_uio.prepare.manifests import convert_manifest
-from wenet_uio.prepare.readers import READERS
 
 
 def test_audio_is_written_inside_its_folder_whatever_the_keys_are(tmp_path):
@@ -101,7 +101,7 @@ def test_columns_of_times_cut_nothing_in_any_list_and_that_is_said(tmp_path, cap
     target = str(tmp_path / {"kaldi": "kaldi", "lhotse": "o.jsonl.gz"}.get(form, "o.list"))
     assert convert_manifest(str(tmp_path / "t.parquet"), None, target, form, Executor()) == 1
 
-    (line,) = READERS[form](target)
+    (line,) = FORMS[form].read(target)
     assert (line.start, line.end) == (0.0, None)
     assert line.extra.get("duration", 0.4) == 0.4
     told = capsys.readouterr().err

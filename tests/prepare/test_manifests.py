@@ -12,9 +12,9 @@ from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.prepare.extraction import extract, read_samples
+from wenet_uio.prepare.forms import FORMS
 from wenet_uio.prepare.manifests import WRITERS, convert_manifest
 from wenet_uio.prepare.own_corpus import read_corpus
-from wenet_uio.prepare.readers import READERS
 
 NAMES = {"raw": "data.list", "nemo": "manifest.json", "kaldi": "kaldi", "lhotse": "cuts.jsonl.gz"}
 
@@ -58,7 +58,7 @@ def test_a_round_trip_keeps_key_audio_text_and_segment(lines, tmp_path, first, s
     WRITERS[first](lines, str(start), executor)
     assert convert_manifest(str(start), first, str(there), second, executor) == 6
     assert convert_manifest(str(there), second, str(back), first, executor) == 6
-    found = sorted(READERS[first](str(back)), key=lambda line: line.key)
+    found = sorted(FORMS[first].read(str(back)), key=lambda line: line.key)
     assert [said(line) for line in found] == [
         said(line) for line in sorted(lines, key=lambda line: line.key)
     ]
@@ -71,11 +71,14 @@ def test_a_round_trip_keeps_the_other_fields(lines, tmp_path):
     for form in ("nemo", "lhotse", "raw"):
         path = str(tmp_path / NAMES[form])
         WRITERS[form](lines, path, Executor())
-        for line in READERS[form](path):
+        for line in FORMS[form].read(path):
             assert extra.items() <= line.extra.items()
     WRITERS["kaldi"](lines, str(tmp_path / "kaldi"), Executor())
     assert (tmp_path / "kaldi" / "utt2spk").read_text().splitlines()[0] == "piece0 s1"
-    assert READERS["kaldi"](str(tmp_path / "kaldi"))[0].extra == {"speaker": "s1", "language": "en"}
+    assert FORMS["kaldi"].read(str(tmp_path / "kaldi"))[0].extra == {
+        "speaker": "s1",
+        "language": "en",
+    }
 
 
 def test_fields_without_a_kaldi_table_are_named_and_stale_tables_removed(
@@ -100,7 +103,7 @@ def test_recordings_with_the_same_file_name_get_different_names(lines, tmp_path)
     WRITERS["kaldi"](
         [*lines, RawLine("other", str(other), "a", 0.1, 0.2)], str(tmp_path / "k"), Executor()
     )
-    by_key = {line.key: line.wav for line in READERS["kaldi"](str(tmp_path / "k"))}
+    by_key = {line.key: line.wav for line in FORMS["kaldi"].read(str(tmp_path / "k"))}
     assert (by_key["other"], by_key["piece0"]) == (str(other), lines[0].wav)
 
 
@@ -118,7 +121,9 @@ def test_a_byte_order_mark_before_a_manifest_is_ignored(make_utterances, tmp_pat
     (line,) = make_utterances(1)
     entry = json.dumps({"audio_filepath": line.wav, "text": "a"})
     (tmp_path / "manifest.json").write_text(f"\ufeff{entry}\n", encoding="utf-8")
-    assert [found.key for found in READERS["nemo"](str(tmp_path / "manifest.json"))] == [line.key]
+    assert [found.key for found in FORMS["nemo"].read(str(tmp_path / "manifest.json"))] == [
+        line.key
+    ]
 
 
 @pytest.mark.parametrize("to", ["raw", "nemo", "kaldi", "lhotse"])

@@ -16,10 +16,10 @@ from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import with_distinct_keys
 from wenet_uio.prepare.diagnose.check import Reading, check_corpus
 from wenet_uio.prepare.diagnose.check_shards import opened_for_check
+from wenet_uio.prepare.forms import FORMS
 from wenet_uio.prepare.list_making import make_raw_list
 from wenet_uio.prepare.manifests import convert_manifest
 from wenet_uio.prepare.own_corpus import into_parts, read_transcripts
-from wenet_uio.prepare.readers import READERS
 
 NAMES = ("d1/a.wav", "d2/a.wav", "d2/my b.wav")
 KEYS = ["d1-a", "d2-a", "d2-my_b"]
@@ -46,7 +46,7 @@ def test_training_conversion_recipes_and_packing_agree_on_equal_file_names(manif
         convert_manifest(source, form, str(tmp_path / "raw.list"), "raw", Executor())
         assert keys_in(tmp_path / "raw.list", "raw") == KEYS
         convert_manifest(source, form, str(tmp_path / "kaldi"), "kaldi", Executor())
-        lines = READERS["kaldi"](str(tmp_path / "kaldi"))
+        lines = FORMS["kaldi"].read(str(tmp_path / "kaldi"))
         assert [line.key for line in lines] == KEYS
         parts = into_parts(read_transcripts(Path(source)), "keep")
         assert sorted(one.key for of in parts.values() for one in of) == KEYS
@@ -91,7 +91,7 @@ def test_segments_at_one_start_have_keys_of_their_own_in_every_tool(tmp_path):
         == expected
     )
     lines = [
-        replace(line, wav=str(tmp_path / "a.wav")) for line in READERS["nemo"](str(manifest))[:3]
+        replace(line, wav=str(tmp_path / "a.wav")) for line in FORMS["nemo"].read(str(manifest))[:3]
     ]
     assert pack(with_distinct_keys(lines), tmp_path / "s", str(tmp_path / "shard.list")) == []
     assert keys_in(tmp_path / "shard.list", "shard") == expected[:3]

@@ -22,6 +22,11 @@ ROAD = (
     f"wenet_uio.bin.recognize --config exp/train.yaml --checkpoint exp/avg.pt --test_data cv.list {ON_CPU} "
     "--modes attention_rescoring --result_dir result",
     "wenet_uio.bin.completion bash",
+    "wenet_uio.bin.convert_manifest titled.tsv titled.list --to raw",
+    "wenet_uio.bin.convert_manifest bare.tsv bare.list --to raw",
+    "wenet_uio.bin.convert_manifest pairs pairs.list --to raw",
+    "wenet_uio.bin.convert_manifest cv.list kaldi --to kaldi",
+    "wenet_uio.bin.convert_manifest kaldi kaldi.list --to raw",
     "wenet_uio.bin.export_jit --config exp/train.yaml --checkpoint exp/avg.pt --output_file exp/final.zip",
 )
 
@@ -39,7 +44,7 @@ def main() -> None:
 
     for command in ROAD:
         module, *sys.argv[1:] = command.split()
-        sys.modules.pop(module)  # imported above; as a program it runs anew
+        sys.modules.pop(module, None)  # imported above; as a program it runs anew
         try:
             runpy.run_module(module, run_name="__main__")
         except SystemExit as end:

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from wenet_uio.base.cli import command_parser, run
 from wenet_uio.base.executor import add_executor_options, executor_of
+from wenet_uio.prepare.forms import FORMS
 from wenet_uio.prepare.manifests import WRITERS, convert_manifest
 from wenet_uio.prepare.own_corpus import add_read_options, read_options
-from wenet_uio.prepare.readers import READERS
 
 
 def parser() -> argparse.ArgumentParser:
@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
         "--from",
         "--form",
         dest="form",
-        choices=READERS,
+        choices=FORMS,
         help="form of the source (default: found out by looking)",
     )
     parser.add_argument(

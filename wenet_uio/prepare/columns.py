@@ -1,4 +1,4 @@
-"""Understand the columns of a table of transcripts: by their names, or else by what they hold."""
+"""The columns of a table of transcripts, by their names."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
+from typing import NamedTuple
 
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.rows import AUDIO_COLUMNS, KEY_COLUMNS, TEXT_COLUMNS
@@ -91,13 +92,8 @@ CLOCK = re.compile(r"(?:(?:(\d+):)?(\d+):)?(\d+(?:[.,]\d+)?)")
 """A time: `75.5`, `75,5`, `1:15.5`, `0:01:15.5`."""
 SAMPLED = 100
 """Rows that a guess looks at."""
-ENOUGH = 0.5
-"""The cells of a column of audio are files in more than this share of its rows."""
 NUMBERED = "column {}"
 """Name of a column that has none, from 1."""
-IDEOGRAPH = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
-WORD = re.compile(r"[^\W\d_]+")
-
 IsAudio = Callable[[str], bool]
 """Tells whether a cell names an audio file."""
 
@@ -188,41 +184,63 @@ def _is_with_unit(name: str, word: str) -> bool:
     return unit != name and bool(SECONDS.fullmatch(unit) or MILLISECONDS.fullmatch(unit))
 
 
-def understand(rows: Sequence[Sequence[str]], choice: Choice, is_audio: IsAudio) -> Columns | None:
-    """Find out what the columns of a table are.
+class NamedColumns(NamedTuple):
+    """What the first row of a table and the user say of its columns."""
 
-    The first row names the columns if one of its cells is a known word, or if it names no audio
-    where the rows below do. A column that no word tells is guessed: the audio has cells that name
-    files, the text has the most words.
+    column_of: dict[str, int]
+    """{our name: column}, of those that are named or chosen."""
+    chosen: dict[str, int]
+    """Those that the user has chosen."""
+    has_header: bool
+    """The first row has names of columns, and is no utterance."""
 
-    Returns:
-        the columns, without `wav` if no column has audio; None if there is no column of texts.
+    def has_audio(self, sample: Sequence[Sequence[str]], is_audio: IsAudio) -> bool:
+        """Tell whether the column of audio is chosen, or is named and has a file."""
+        column = self.column_of.get("wav")
+        if column is None or "wav" in self.chosen:
+            return column is not None
+        return share_of_audio(sample, column, is_audio) > 0
+
+
+def sample_of(rows: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
+    """Return the rows by which columns are understood: those below the first, if there are any."""
+    return rows[1 : 1 + SAMPLED] or rows
+
+
+def known_columns(rows: Sequence[Sequence[str]], choice: Choice, is_audio: IsAudio) -> NamedColumns:
+    """Return what the first row and the user say of the columns of a table.
+
+    The first row names columns unless it names audio.
 
     Raises:
         ListError: a chosen column does not exist.
     """
-    header, sample = rows[0], rows[1 : 1 + SAMPLED] or rows
+    header = rows[0]
     chosen = _chosen(header, choice)
     named = {} if any(map(is_audio, header)) else named_columns(header)
-    column_of = _usable(named, chosen, header, sample)
-    has_header = _are_names(named, choice, header)
-    audio = _guessed_audio(sample, column_of, chosen, is_audio)
-    if audio is not None:
-        column_of = _with_column(column_of, "wav", audio)
-        has_header = has_header or not is_audio(header[audio])
-    elif not column_of and _are_times(rows):
-        column_of = {"start": 0, "end": 1}
+    column_of = _usable(named, chosen, header, sample_of(rows))
+    return NamedColumns(column_of, chosen, _are_names(named, choice, header))
 
-    text = _guessed_text(sample, column_of)
-    if text is not None:
-        column_of["text"] = text
-    if "text" not in column_of:
-        return None
 
-    notes = _note_of_audio(header, has_header, audio)
-    notes += _note_of_text(header, has_header, text, len(column_of))
-    notes = notes or _note_of_choice(header, has_header, chosen)
-    return _columns(header, column_of, has_header, notes)
+def columns_by_name(
+    rows: Sequence[Sequence[str]], choice: Choice, is_audio: IsAudio
+) -> Columns | None:
+    """Return what the columns of a table are if nothing has to be guessed; None otherwise.
+
+    Nothing has to be guessed of two columns of audio and text, either.
+
+    Raises:
+        ListError: a chosen column does not exist.
+    """
+    header, known = rows[0], known_columns(rows, choice, is_audio)
+    if "text" in known.column_of and known.has_audio(sample_of(rows), is_audio):
+        notes = note_of_choice(header, known)
+        return columns_of(header, known.column_of, known.has_header, notes)
+
+    is_plain = len(header) == 2 and not known.column_of
+    if is_plain and is_audio(header[0]) and not is_audio(header[1]):
+        return Columns(["wav", "text"], has_header=False, notes=[])
+    return None
 
 
 def _chosen(header: Sequence[str], choice: Choice) -> dict[str, int]:
@@ -294,100 +312,12 @@ def _is_time(cell: str) -> bool:
     return seconds_of(cell) is not None
 
 
-def _guessed_audio(
-    sample: Sequence[Sequence[str]],
-    column_of: Mapping[str, int],
-    chosen: Mapping[str, int],
-    is_audio: IsAudio,
-) -> int | None:
-    """Return the column whose cells are files, if no column of audio is named or it has no file."""
-    named_column = column_of.get("wav")
-    if "wav" in chosen or (named_column is not None and _share(sample, named_column, is_audio)):
-        return None
-
-    other_columns = {column for name, column in column_of.items() if name != "wav"}
-    shares = {column: _share(sample, column, is_audio) for column in _free(sample, other_columns)}
-    return _best(shares, ENOUGH)
-
-
-def _free(sample: Sequence[Sequence[str]], taken: Collection[int]) -> list[int]:
-    """Return the columns of a table that are not taken."""
-    return [column for column in range(max(map(len, sample))) if column not in taken]
-
-
-def _best(score_of: Mapping[int, float], least: float) -> int | None:
-    """Return the column of the highest score, the first of several; None if no score is more than
-    `least`.
-    """
-    best = max(score_of, key=lambda column: score_of[column], default=None)
-    return best if best is not None and score_of[best] > least else None
-
-
-def _share(sample: Sequence[Sequence[str]], column: int, is_audio: IsAudio) -> float:
+def share_of_audio(sample: Sequence[Sequence[str]], column: int, is_audio: IsAudio) -> float:
+    """Return the share of the rows whose cell in a column names audio."""
     return mean(is_audio(cell_of(row, column)) for row in sample)
 
 
-def _with_column(column_of: Mapping[str, int], name: str, column: int) -> dict[str, int]:
-    """Return the columns by name, with another name for `column`."""
-    other_columns = {
-        other_name: other for other_name, other in column_of.items() if other != column
-    }
-    return other_columns | {name: column}
-
-
-def _are_times(rows: Sequence[Sequence[str]]) -> bool:
-    """Tell whether the rows of a table without names begin with two times in order, as labels of
-    Audacity do.
-    """
-    times = [[seconds_of(cell_of(row, column)) for column in (0, 1)] for row in rows[:SAMPLED]]
-    return all(start is not None and end is not None and start <= end for start, end in times)
-
-
-def _guessed_text(sample: Sequence[Sequence[str]], column_of: Mapping[str, int]) -> int | None:
-    """Return the column with the most words, of which many differ, if no column of texts is named.
-
-    None if none has a letter.
-    """
-    if "text" in column_of:
-        return None
-
-    free_columns = _free(sample, column_of.values())
-    words_of_columns = {
-        column: _words([cell_of(row, column) for row in sample]) for column in free_columns
-    }
-    return _best(words_of_columns, 0)
-
-
-def _words(cells: Sequence[str]) -> float:
-    """Return the mean number of words, weighed by how many of the cells differ."""
-    counts = [len(WORD.findall(cell)) + len(IDEOGRAPH.findall(cell)) for cell in cells]
-    return mean(counts) * len(set(cells)) / len(cells)
-
-
-def _note_of_audio(header: Sequence[str], has_header: bool, column: int | None) -> list[str]:
-    """Say which column is guessed to be the audio, unless rows are plainly `audio, text`."""
-    if column is None or (column == 0 and len(header) == 2 and not has_header):
-        return []
-    return [_guess_note(header, has_header, column, "audio", "its cells are files")]
-
-
-def _note_of_text(
-    header: Sequence[str], has_header: bool, column: int | None, understood: int
-) -> list[str]:
-    """Say which column is guessed to be the text, if there was a choice."""
-    if column is None or len(header) == understood:
-        return []
-    return [_guess_note(header, has_header, column, "text", "it has the most words")]
-
-
-def _guess_note(
-    header: Sequence[str], has_header: bool, column: int, meaning: str, reason: str
-) -> str:
-    name = header[column] if has_header and header[column] else NUMBERED.format(column + 1)
-    return f"{name} is taken for the {meaning}: {reason}; --{meaning}_field takes another column"
-
-
-def _columns(
+def columns_of(
     header: Sequence[str], column_of: Mapping[str, int], has_header: bool, notes: list[str]
 ) -> Columns:
     """Name the columns: by our names where `column_of` has them, else by their titles."""
@@ -425,11 +355,11 @@ def _has_milliseconds(name: str) -> bool:
     )
 
 
-def _note_of_choice(
-    header: Sequence[str], has_header: bool, chosen: Mapping[str, int]
-) -> list[str]:
+def note_of_choice(header: Sequence[str], known: NamedColumns) -> list[str]:
     """Say which of several columns of texts is taken, unless the user has chosen one."""
-    return _note_of_texts(_titles_of_texts(header)) if has_header and "text" not in chosen else []
+    if not known.has_header or "text" in known.chosen:
+        return []
+    return _note_of_texts(_titles_of_texts(header))
 
 
 def _titles_of_texts(header: Sequence[str]) -> list[str]:

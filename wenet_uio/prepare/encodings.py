@@ -7,14 +7,11 @@ Excel writes CSV in the code page of the system, such as cp1252 or gb18030, and 
 from __future__ import annotations
 
 import codecs
-import re
-import unicodedata
 from pathlib import Path
 from typing import NamedTuple
 
-from charset_normalizer import from_bytes
-
 from wenet_uio.base.files import naming
+from wenet_uio.config.named_code import named_object
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.text.table import HAS_NUL
 
@@ -28,19 +25,10 @@ MARKS = {
 """Byte order mark -> encoding."""
 ARCHIVE = b"PK\x03\x04"
 """First bytes of a zip archive, such as an .xlsx."""
-CODE_PAGES = (
-    *("cp1252", "gb18030", "cp1251", "cp1250", "cp1254", "cp1253", "cp932", "cp949", "big5"),
-    *("mac_roman", "cp1255", "cp1256"),
-)
-"""Encodings that are guessed, the most common ones first."""
 SAMPLE = 1 << 14
-"""Bytes of lines beyond ASCII that a guess looks at."""
-WORD = re.compile(r"[^\s,;|\"'().!?:/\\-]+")
-ASIAN_SCRIPTS = ("CJK", "HIRAGANA", "KATAKANA", "FULLWIDTH", "HALFWIDTH", "HANGUL", "BOPOMOFO")
-"""First words of the names of letters that words of Chinese, Japanese and Korean mix."""
-RARE = re.compile("[þðÞÐ\uff61-\uff9f]")
-"""Letters of Icelandic, where cp1254 has the far more common ones of Turkish; and katakana of half
-width, which cp932 makes of any other text."""
+"""Bytes of a file by which UTF-16 is known."""
+GUESS = "wenet_uio.addons.corpora.code_pages:guessed_code_page"
+"""`guess(data)` returns the code page that gives the most likely text; None if no one fits."""
 
 
 class DecodedText(NamedTuple):
@@ -63,7 +51,9 @@ def decoded(path: str | Path) -> DecodedText:
         raise ListError(f"{path}:1: an archive or spreadsheet, and no text; name it .xlsx or .ods")
 
     encoding = _certain_encoding(data)
-    guessed = None if encoding else _guess(data)
+    guessed = None
+    if encoding is None:
+        guessed = named_object(GUESS, f"{path}: not UTF-8; the guess of its encoding")(data)
     try:
         text = data.decode(encoding or guessed or "utf-8")
     except UnicodeDecodeError as error:
@@ -75,6 +65,30 @@ def decoded(path: str | Path) -> DecodedText:
         raise ListError(f"{path}:{place}: {HAS_NUL}")
 
     return DecodedText(text, guessed)
+
+
+def text_of_file(path: str | Path) -> str:
+    """Return the text of a whole file in UTF-8.
+
+    UTF-16 with a byte order mark, as Praat writes it, is read as well.
+
+    Raises:
+        ListError: the file has another encoding, or NUL characters.
+    """
+    with naming(path):
+        data = Path(path).read_bytes()
+    has_mark = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    encoding = "utf-16" if has_mark else "utf-8-sig"
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError as error:
+        place = data[: error.start].count(b"\n") + 1
+        raise ListError(f"{path}:{place}: not UTF-8; convert the file with iconv") from None
+
+    if "\0" in text:
+        raise ListError(f"{path}: {HAS_NUL}")
+
+    return text
 
 
 def _certain_encoding(data: bytes) -> str | None:
@@ -95,62 +109,3 @@ def _certain_encoding(data: bytes) -> str | None:
     except UnicodeDecodeError:
         return None
     return "utf-8"
-
-
-def _guess(data: bytes) -> str | None:
-    """Return the code page that gives the most likely text; None if no one fits.
-
-    charset-normalizer names the candidates and their disorder. Tables are often too short for its
-    order of them, which is that of the alphabet, so that words of several scripts come first.
-    """
-    lines = [line for line in data.splitlines(keepends=True) if not line.isascii()]
-    sample = b"".join(lines)[:SAMPLE]
-    # A cut sample may end inside a character.
-    sample = sample[: sample.rfind(b"\n") + 1] or sample
-
-    candidates = []
-    for match in from_bytes(sample, cp_isolation=list(CODE_PAGES), threshold=1.0):
-        for encoding in {match.encoding, *match.could_be_from_charset}.intersection(CODE_PAGES):
-            text = sample.decode(encoding)
-            disorder = (_strange_words(text), round(match.chaos, 2), -round(match.coherence, 1))
-            rare_letters = len(RARE.findall(text))
-            candidates.append((rare_letters, disorder, CODE_PAGES.index(encoding)))
-
-    for _, _, index in sorted(candidates):
-        if _fits(data, CODE_PAGES[index]):
-            return CODE_PAGES[index]
-
-    return None
-
-
-def _fits(data: bytes, encoding: str) -> bool:
-    try:
-        data.decode(encoding)
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _strange_words(text: str) -> int:
-    """Count words that a wrong encoding makes: of several scripts, with symbols or capitals inside."""
-    return sum(map(_is_strange, WORD.findall(text)))
-
-
-def _is_strange(word: str) -> bool:
-    letters = list(filter(str.isalpha, word))
-    inner = [letter for letter in word[1:] if not letter.isascii()]
-    has_symbol = any(map(_is_symbol, word)) and bool(letters)
-    has_capital = any(map(str.isupper, inner)) and any(map(str.islower, letters))
-    return has_symbol or has_capital or len(set(map(_script, letters))) > 1
-
-
-def _is_symbol(letter: str) -> bool:
-    """Tell whether a character is neither a letter, a digit, nor a mark beside words."""
-    category = unicodedata.category(letter)
-    is_usual = letter.isascii() or letter.isalpha() or category[0] in "PM"
-    return not is_usual and category not in ("Nd", "Sc")
-
-
-def _script(letter: str) -> str:
-    script = unicodedata.name(letter, "?").split()[0].split("-")[0]
-    return "ASIAN" if script in ASIAN_SCRIPTS else script

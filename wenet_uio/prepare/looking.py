@@ -8,13 +8,14 @@ from __future__ import annotations
 import csv
 import itertools
 import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
-from wenet_uio.addons.corpora.named_texts import is_transcripts
-from wenet_uio.addons.corpora.timed_texts import is_labels
+from wenet_uio.base.files import naming
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.nemo_tarred import SUB
@@ -24,32 +25,9 @@ from wenet_uio.prepare.columns import named_columns
 from wenet_uio.prepare.corpus_parts import files_below
 from wenet_uio.prepare.division import PARTS, divide_corpus, part_of
 from wenet_uio.prepare.embedded import parquet_files
+from wenet_uio.prepare.forms import FORM_OF_SUFFIX, FORMS
 from wenet_uio.prepare.table_rows import BAR, STATED_SEPARATOR, TAB, lines_of_table
 
-MEANINGS = {
-    "raw": "a raw list",
-    "nemo": "a NeMo manifest",
-    "kaldi": "a Kaldi directory",
-    "funasr": "a list of FunASR",
-    "labelstudio": "an export of Label Studio",
-    "lhotse": "Lhotse cuts",
-    "tsv": "a table with tabs",
-    "csv": "a table with commas or semicolons",
-    "xlsx": "a table of Excel",
-    "ods": "a table of LibreOffice",
-    "ljspeech": "a table with bars, as metadata.csv of LJSpeech",
-    "transcripts": "a file of names and texts in a folder of audio",
-    "pairs": "a file with the text beside each audio file",
-    "srt": "SRT subtitles of recordings",
-    "vtt": "WebVTT subtitles of recordings",
-    "textgrid": "TextGrids of recordings",
-    "ctm": "CTM, words with times in recordings",
-    "stm": "STM, segments with times in recordings",
-    "audacity": "label tracks of Audacity",
-    "elan": "annotations of ELAN",
-    "parquet": "parquet with audio, as Hugging Face's sets have it",
-}
-"""What each form is, in words."""
 TABLES = (
     *("metadata.csv", "metadata.txt", "metadata.tsv", "metadata.jsonl"),
     *("metadata.xlsx", "metadata.ods"),
@@ -59,19 +37,20 @@ NEMO_TARS = "audio_*.tar"
 """Names of the tars of NeMo's converter."""
 SHARD_ID = "shard_id"
 """Field of NeMo's entries that names the tar of the audio."""
-TABLE_FORMS = frozenset({"tsv", "csv", "xlsx", "ods", "ljspeech", "nemo"})
-"""Forms of such a table."""
-FORM_OF_SUFFIX = {
-    f".{form}": form
-    for form in ("tsv", "xlsx", "ods", "parquet", "srt", "vtt", "textgrid", "ctm", "stm")
-} | {".xlsm": "xlsx", ".eaf": "elan"}
-"""Suffixes of one form each."""
 OF_OTHERS = {".xls": "Excel before 2007 wrote it: save it as .xlsx or CSV UTF-8"}
 """Suffixes of forms that are not read, and what to do."""
 FIELDS = {"lhotse": ("recording", "supervisions"), "funasr": ("source", "target")}
 """Form of JSON lines -> fields that tell it."""
 CHAT_OF_FUNASR = "<|startofspeech|>"
 """In a message of FunASR's lists of chats."""
+NAMES = (
+    *("transcripts.txt", "transcript.txt", "*.trans.txt", "*_transcript_*.txt"),
+    *("prompts", "prompts.txt"),
+)
+"""Names, in any case, of the files of transcripts in folders of audio."""
+
+AUDACITY_LABEL = re.compile(r"(\d+[.,]\d+|\d+)\t(\d+[.,]\d+|\d+)(?:\t(.*))?$", re.DOTALL)
+"""A label of Audacity; older versions write decimal commas in some languages."""
 LINES_LOOKED_AT = 1000
 SHOWN = 3
 """This many utterances are shown as they were understood."""
@@ -95,15 +74,26 @@ def form_of(path: Path) -> str:
     if suffix == ".txt" or is_transcripts(path):
         return _form_of_text(path)
 
-    if suffix in FORM_OF_SUFFIX:
-        return FORM_OF_SUFFIX[suffix]
+    if suffix[1:] in FORM_OF_SUFFIX:
+        return FORM_OF_SUFFIX[suffix[1:]]
     if suffix == ".csv":
         return _form_of_table(path)
     if suffix in (".json", ".jsonl", ".list"):
         return _form_of_lines(path)
 
-    hint = OF_OTHERS.get(suffix, f"give --form {', '.join(MEANINGS)}")
+    hint = OF_OTHERS.get(suffix, f"give --form {', '.join(FORMS)}")
     raise ListError(f"{path}: the name does not say the form of the file; {hint}")
+
+
+def is_transcripts(path: Path) -> bool:
+    """Tell whether a file has a name of NAMES."""
+    return any(fnmatchcase(path.name.lower(), name) for name in NAMES)
+
+
+def is_labels(path: str | Path) -> bool:
+    """Tell whether a text file has labels of Audacity: its first line has two times and a tab."""
+    with open(path, encoding="utf-8-sig", errors="replace") as file, naming(path):
+        return AUDACITY_LABEL.match(file.readline()) is not None
 
 
 def _form_of_text(path: Path) -> str:
@@ -242,7 +232,7 @@ def _forms(files: Sequence[Path]) -> str:
     # A release has small tables too, of durations or reports, beside the large ones of texts.
     largest = max(tables, key=lambda path: path.stat().st_size, default=None)
     example = f", such as {largest.name}" if largest else ""
-    return f"name a file of transcripts{example}, or give --form {', '.join(MEANINGS)}"
+    return f"name a file of transcripts{example}, or give --form {', '.join(FORMS)}"
 
 
 def _two_readings(path: Path, example_of: dict[str, str]) -> ListError:
@@ -250,7 +240,7 @@ def _two_readings(path: Path, example_of: dict[str, str]) -> ListError:
     readings = []
     for form, example in sorted(example_of.items()):
         shown_example = f" ({example})" if example else ""
-        readings.append(f"{MEANINGS[form]}{shown_example}: --form {form}")
+        readings.append(f"{FORMS[form].meaning}{shown_example}: --form {form}")
 
     return ListError(f"{path}: may be {', or '.join(readings)}")
 
@@ -323,7 +313,7 @@ def description(path: Path, form: str, lines: Sequence[RawLine]) -> str:
     recordings = len({line.wav for line in lines})
 
     return (
-        f"{path}: {MEANINGS[form]} (--form {form}); {len(lines)} utterances in {recordings} audio "
+        f"{path}: {FORMS[form].meaning} (--form {form}); {len(lines)} utterances in {recordings} audio "
         f"files{parts_shown}\n" + "\n".join(map(_shown, lines[:SHOWN]))
     )
 

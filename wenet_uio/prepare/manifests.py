@@ -1,4 +1,4 @@
-"""Convert manifests and transcripts in any form of `readers.py` to raw lists, NeMo, Kaldi or Lhotse.
+"""Convert manifests and transcripts in any form of `forms.py` to raw lists, NeMo, Kaldi or Lhotse.
 
 Every reader gives `RawLine`s and every writer takes them. To add a form that is written, add its
 writer to WRITERS.
@@ -25,6 +25,7 @@ from wenet_uio.prepare.audio_headers import inside_audio, read_headers
 from wenet_uio.prepare.audio_of_lines import missing_audio
 from wenet_uio.prepare.corpus_parts import tell_left_out
 from wenet_uio.prepare.embedded import cell_of, write_audio
+from wenet_uio.prepare.forms import FORMS
 from wenet_uio.prepare.kaldi_tables import (
     by_key,
     check_row,
@@ -34,7 +35,7 @@ from wenet_uio.prepare.kaldi_tables import (
 )
 from wenet_uio.prepare.looking import folder_of, form_of, hint_of_tars
 from wenet_uio.prepare.own_corpus import BY_LOOKING, ReadOptions, read_lines, read_transcripts
-from wenet_uio.prepare.readers import KALDI_TABLES, RELATIVE_TO_FILE
+from wenet_uio.prepare.readers import KALDI_TABLES
 from wenet_uio.prepare.texts import normalised
 
 DIGITS = 6
@@ -58,7 +59,7 @@ def convert_manifest(
     directory.
 
     Args:
-        read_as: a key of READERS; None finds out the form by looking.
+        read_as: a key of FORMS; None finds out the form by looking.
         write_as: a key of WRITERS.
         options: where audio is searched, and the field of the text; `form` is ignored.
         text: how texts are normalised, a key of TEXTS; none and keep change nothing.
@@ -317,7 +318,8 @@ def _is_missing(wav: str) -> bool:
 def _folder_of_paths(source: Path, form: str | None) -> Path:
     """Return the folder of relative paths that do not exist relative to the working folder."""
     form = form or (form_of(source) if source.exists() else None)
-    return folder_of(source) if form in RELATIVE_TO_FILE else Path()
+    is_relative = form is not None and FORMS[form].is_relative_to_file
+    return folder_of(source) if is_relative else Path()
 
 
 def _absolute(wav: str, folder: Path) -> str:

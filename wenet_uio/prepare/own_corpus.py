@@ -1,4 +1,4 @@
-"""Read a user's own corpus in any form of READERS, and divide it into train, dev and test."""
+"""Read a user's own corpus in any form of FORMS, and divide it into train, dev and test."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from wenet_uio.prepare.audio_of_lines import (
 )
 from wenet_uio.prepare.corpus_parts import Recording
 from wenet_uio.prepare.division import PART_COLUMNS, divide, part_of
+from wenet_uio.prepare.forms import FORMS
 from wenet_uio.prepare.looking import (
-    TABLE_FORMS,
     description,
     folder_of,
     form_of,
@@ -29,24 +29,8 @@ from wenet_uio.prepare.looking import (
     with_parts_of_folders,
 )
 from wenet_uio.prepare.piped_audio import with_outputs
-from wenet_uio.prepare.readers import READERS, WITH_COLUMNS
 from wenet_uio.prepare.separated import TableOptions, field_of
 from wenet_uio.prepare.texts import TEXTS, normalised
-
-NAMED_AUDIO = frozenset(
-    {
-        *("ljspeech", "transcripts", "pairs", "srt", "vtt", "textgrid", "ctm", "stm"),
-        *("audacity", "elan"),
-    }
-)
-"""Forms whose transcripts give names rather than paths of audio, which is searched in their
-folder."""
-SEARCHED_TABLES = frozenset({"tsv", "csv", "xlsx", "ods", "labelstudio"})
-"""Forms whose audio is searched by name in their folder if it is not at its path."""
-NAMING_TABLES = frozenset({"ljspeech", "transcripts", "ctm", "stm"})
-"""Forms in which one file has the texts of all audio of a folder."""
-EMBEDDED_AUDIO = frozenset({"parquet"})
-"""Forms whose files hold the audio."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +38,7 @@ class ReadOptions:
     """How files of transcripts are read."""
 
     form: str | None = None
-    """A key of READERS; None finds out the form by looking."""
+    """A key of FORMS; None finds out the form by looking."""
     audio: Path | None = None
     """Folder that is searched for audio; see `find_audio`."""
     relative_to: Path = Path()
@@ -78,7 +62,7 @@ class ReadOptions:
         if self.audio is not None:
             return True
         form = self.form or (form_of(path) if path.exists() else None)
-        return form in NAMED_AUDIO | SEARCHED_TABLES
+        return form is not None and FORMS[form].audio in ("names", "tables")
 
     def of_table(self, path: Path) -> TableOptions:
         """Return how a table is read."""
@@ -104,7 +88,7 @@ def add_options(parser: ArgumentParser) -> None:
         "--test", type=Path, help="transcripts of the test part, if it has its own file"
     )
     parser.add_argument(
-        "--form", choices=READERS, help="form of the transcripts (default: found out by looking)"
+        "--form", choices=FORMS, help="form of the transcripts (default: found out by looking)"
     )
     add_read_options(parser)
 
@@ -223,11 +207,11 @@ def read_transcripts(path: Path, options: ReadOptions = BY_LOOKING) -> list[RawL
     """
     path = path.absolute()
     lines, form = _read(path, options)
-    if form not in EMBEDDED_AUDIO:
+    if FORMS[form].audio != "inside":
         lines = _with_absolute_audio(lines, path, form, options)
     if not lines:
         raise ListError(f"{path}: no utterance in it whose audio exists")
-    if path.is_dir() and form in NAMING_TABLES:
+    if path.is_dir() and FORMS[form].names_all_audio:
         tell_unused(lines, path, options.audio or path)
     if path.is_dir() and form != "kaldi":
         lines = with_parts_of_folders(lines, path)
@@ -247,12 +231,12 @@ def _with_absolute_audio(
         return with_audio(lines, path, options.audio)
 
     beside = folder_of(path)
-    is_table = form in SEARCHED_TABLES
+    audio = FORMS[form].audio
     searched_folder = options.audio
-    if searched_folder is None and (is_table or form in NAMED_AUDIO):
+    if searched_folder is None and audio in ("names", "tables"):
         searched_folder = beside
 
-    search = AudioSearch(options.folders(beside), searched_folder, is_table)
+    search = AudioSearch(options.folders(beside), searched_folder, audio == "tables")
     return with_audio_files(lines, path, search, options.allow_bad)
 
 
@@ -261,23 +245,25 @@ def _read(path: Path, options: ReadOptions) -> tuple[list[RawLine], str]:
     if not path.exists():
         raise ListError(f"{path}: not there; name a file of transcripts, or a folder")
 
-    form = options.form or form_of(path)
-    table = table_of(path) if path.is_dir() and form in TABLE_FORMS else None
+    name = options.form or form_of(path)
+    form = FORMS[name]
+    table = table_of(path) if path.is_dir() and form.describes_folder else None
     source = table or path
-    if form in WITH_COLUMNS:
-        lines = READERS[form](str(source), options.text_field, options.of_table(source))
-    elif form == "kaldi":
-        with_commands = READERS[form](str(source), options.text_field, True)
+    if form.has_columns:
+        lines = form.read(str(source), options.text_field, options.of_table(source))
+    elif name == "kaldi":
+        with_commands = form.read(str(source), options.text_field, True)
         lines = with_outputs(with_commands, path, options.outputs, options.allow_bad)
     elif options.audio_field:
-        raise ListError(f"{path}: --audio_field is for tables ({', '.join(sorted(WITH_COLUMNS))})")
+        tables = ", ".join(sorted(name for name, form in FORMS.items() if form.has_columns))
+        raise ListError(f"{path}: --audio_field is for tables ({tables})")
     else:
-        lines = READERS[form](str(source), options.text_field)
+        lines = form.read(str(source), options.text_field)
 
     if not lines:
         raise ListError(f"{path}: no utterance in it")
 
-    return lines, form
+    return lines, name
 
 
 def into_parts(lines: Sequence[RawLine], normalisation: str) -> dict[str, list[Recording]]:

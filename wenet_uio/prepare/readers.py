@@ -1,47 +1,24 @@
-"""Read all forms of transcripts and manifests.
+"""Read lists, manifests of NeMo, Kaldi directories and cuts of Lhotse.
 
-A reader takes a path, and the field with the text if it is given.
-
-Every reader gives `RawLine`s. To add a form, write a reader, and add it to READERS and, so that it
-is found out by looking, to `looking.py`.
+A reader of a form (`forms.py`) takes a path, and the field with the text if it is given. It gives
+`RawLine`s.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from wenet_uio.addons.corpora.label_studio import read_label_studio
-from wenet_uio.addons.corpora.named_texts import read_bars, read_transcripts_txt
 from wenet_uio.dataset.formats.data_list import RawLine, locate, parse_raw_line, values_of
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.lhotse_cuts import read_cuts, utterance_of
 from wenet_uio.dataset.formats.rows import AUDIO_COLUMNS, TEXT_COLUMNS
-from wenet_uio.prepare.beside import (
-    read_audacity,
-    read_ctm_files,
-    read_elan,
-    read_pairs,
-    read_srt,
-    read_stm_files,
-    read_textgrid,
-    read_vtt,
-)
-from wenet_uio.prepare.embedded import read_parquet
 from wenet_uio.prepare.kaldi_tables import read_filled_table, read_utterances
-from wenet_uio.prepare.separated import read_csv, read_spreadsheet, read_tsv
 from wenet_uio.text.table import numbered_lines
 
-AUDIO_OF_CHAT = re.compile(r"<\|startofspeech\|>!?(.+?)<\|endofspeech\|>")
-"""Audio in a message of FunASR."""
 HUB_TABLE = "metadata.jsonl"
 """Name of the table that Hugging Face's folders of audio have."""
-RELATIVE_TO_FILE = frozenset({"raw", "nemo", "funasr", "tsv", "csv"})
-"""Forms whose relative paths of audio may be relative to their file."""
 KALDI_TABLES = {"utt2dur": "duration", "utt2spk": "speaker", "utt2lang": "language"}
 """Kaldi tables with one field of each utterance, by the name of the field in `RawLine.extra`."""
 
@@ -86,38 +63,6 @@ def read_list(path: str, text_field: str | None = None) -> list[RawLine]:
         lines.append(replace(line, wav=locate(line.wav, path)))
 
     return lines
-
-
-def read_funasr(path: str, text_field: str | None = None) -> list[RawLine]:
-    """Read a list of FunASR: JSON lines with `source` and `target`, or with messages of a chat.
-
-    Raises:
-        ListError: a line has no audio or no text; the message names file and line.
-    """
-    lines = []
-    for number, text in numbered_lines(path):
-        if not text.strip():
-            continue
-
-        try:
-            line = parse_raw_line(json.dumps(_of_funasr(values_of(text))), text_field)
-        except ListError as error:
-            raise ListError(f"{path}:{number}: {error}") from None
-        lines.append(replace(line, wav=locate(line.wav, path)))
-
-    return lines
-
-
-def _of_funasr(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a line of FunASR with our names."""
-    if "messages" not in values:
-        names = {"source": "wav", "target": "txt"}
-        return {names.get(name, name): value for name, value in values.items()}
-
-    contents = {message.get("role"): message.get("content") for message in values["messages"]}
-    audio = AUDIO_OF_CHAT.search(contents.get("user") or "")
-    fields = {name: value for name, value in values.items() if name != "messages"}
-    return fields | {"wav": audio and audio[1], "txt": contents.get("assistant")}
 
 
 def read_kaldi(
@@ -190,31 +135,3 @@ def _refuse_field(path: str, text_field: str | None) -> None:
     """Raise ListError if a field of the text is given for a form that has only one text."""
     if text_field:
         raise ListError(f"{path}: has one text for each utterance; leave --text_field out")
-
-
-READERS: dict[str, Callable[..., list[RawLine]]] = {
-    "raw": read_list,
-    "nemo": read_list,
-    "kaldi": read_kaldi,
-    "funasr": read_funasr,
-    "labelstudio": read_label_studio,
-    "lhotse": read_lhotse,
-    "tsv": read_tsv,
-    "csv": read_csv,
-    "xlsx": read_spreadsheet,
-    "ods": read_spreadsheet,
-    "ljspeech": read_bars,
-    "transcripts": read_transcripts_txt,
-    "pairs": read_pairs,
-    "srt": read_srt,
-    "vtt": read_vtt,
-    "textgrid": read_textgrid,
-    "ctm": read_ctm_files,
-    "stm": read_stm_files,
-    "audacity": read_audacity,
-    "elan": read_elan,
-    "parquet": read_parquet,
-}
-"""Form of transcripts -> its reader (path, text_field)."""
-WITH_COLUMNS = frozenset({"tsv", "csv", "xlsx", "ods", "ljspeech"})
-"""Forms whose reader takes TableOptions too."""

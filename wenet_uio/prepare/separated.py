@@ -1,8 +1,6 @@
-"""Read transcripts in TSV, CSV, .xlsx and .ods, one utterance per row, as in Common Voice and
-spreadsheets.
+"""Read transcripts in TSV and CSV, one utterance per row, as in Common Voice.
 
-The first row names the columns (COLUMNS); without such a row, `columns.py` finds out by looking
-what the columns are.
+The first row names the columns (COLUMNS); without such a row, what the columns hold is guessed.
 """
 
 from __future__ import annotations
@@ -15,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from wenet_uio.addons.corpora.spreadsheets import Rows
 from wenet_uio.base.messages import listed
+from wenet_uio.config.named_code import named_object
 from wenet_uio.dataset.formats.data_list import RawLine, locate
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import key_of_audio, one_word
@@ -33,22 +31,23 @@ from wenet_uio.prepare.columns import (
     KNOWN_COLUMNS,
     Choice,
     Columns,
+    columns_by_name,
     has_suffix_of_audio,
     named_columns,
     seconds_of,
-    understand,
 )
 from wenet_uio.prepare.corpus_parts import tell_left_out
 from wenet_uio.prepare.table_rows import (
-    BAR,
     COMMA,
     NAME_OF,
     TAB,
+    Rows,
     Table,
-    table_of_spreadsheet,
     table_of_text,
 )
 
+GUESS = "wenet_uio.addons.corpora.guessed_columns:understand"
+"""Finds out what the columns hold where their names do not say it."""
 MOST_NAMED = 50
 """An error names this many bad rows or missing files; it gives the number of all."""
 ERRORS_OF_CELLS = frozenset(
@@ -91,20 +90,6 @@ def read_csv(
 ) -> list[RawLine]:
     """Read a CSV, see `read_table`; a field may be in quotes."""
     return read_table(path, table_of_text(path, COMMA), text_field, options)
-
-
-def read_bars_with_header(
-    path: str, text_field: str | None = None, options: TableOptions = BY_LOOKING
-) -> list[RawLine]:
-    """Read a table with bars whose first row names the columns, see `read_table`."""
-    return read_table(path, table_of_text(path, BAR), text_field, options)
-
-
-def read_spreadsheet(
-    path: str, text_field: str | None = None, options: TableOptions = BY_LOOKING
-) -> list[RawLine]:
-    """Read the first sheet of an .xlsx or .ods, see `read_table`."""
-    return read_table(path, table_of_spreadsheet(path), text_field, options)
 
 
 def read_table(
@@ -175,9 +160,12 @@ def _columns(path: str, rows: Rows, table: Table, choice: Choice, options: Table
     cells = [row for _, row in rows]
     audio = _AudioOfTable(Path(path), options)
     try:
-        columns = understand(cells, choice, audio.has_path)
-        if columns is None or not _has_audio(columns):
-            columns = understand(cells, choice, audio.has_name)
+        columns = columns_by_name(cells, choice, audio.has_path)
+        if columns is None:
+            understand = named_object(GUESS, f"{place}: the guess of its columns")
+            columns = understand(cells, choice, audio.has_path)
+            if columns is None or not _has_audio(columns):
+                columns = understand(cells, choice, audio.has_name)
     except ListError as error:
         raise ListError(f"{place}: {error}") from None
 

@@ -1,8 +1,8 @@
-"""Read the rows of a table as text: TSV and CSV of any program, .xlsx and .ods.
+"""Read the rows of a table as text: TSV and CSV of any program.
 
 Spreadsheets save CSV with the separator and the code page of the system, and put cells in quotes.
 What is found out by looking is told: the encoding, a separator that the name does not say, quotes
-in a table with tabs, line breaks in cells, and sheets that are not read.
+in a table with tabs, and line breaks in cells.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from wenet_uio.addons.corpora.spreadsheets import Rows, Sheet, read_ods, read_xlsx
 from wenet_uio.base.messages import listed
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.prepare.encodings import decoded
@@ -29,10 +28,11 @@ LOOKED_AT = 200
 STATED_SEPARATOR = re.compile(r'"?sep=(.)"?')
 """First line by which Excel knows the separator of a CSV."""
 LINE_BREAK = re.compile(r"\s*[\n\r\v\f\x85\u2028\u2029]\s*")
-SPREADSHEETS = {".xlsx": read_xlsx, ".xlsm": read_xlsx, ".ods": read_ods}
 CARRIAGE_RETURN = "a carriage return inside a line; make the line ends \\n: tr '\\r' '\\n'"
 NAMED = 3
 """A message names this many lines or sheets."""
+Rows = list[tuple[int, list[str]]]
+"""Number and cells of each row that is not empty."""
 
 
 class Table(NamedTuple):
@@ -75,29 +75,7 @@ def table_of_text(path: str | Path, usual: str) -> Table:
         notes.append("cells are in quotes, which are not part of the texts")
 
     parsed = _parsed(path, text, separator, quoted, skipped)
-    return Table(_in_one_line(parsed, notes), separator, notes)
-
-
-def table_of_spreadsheet(path: str | Path) -> Table:
-    """Read the first sheet with cells of a spreadsheet.
-
-    Raises:
-        ListError: the file is damaged, or no spreadsheet.
-    """
-    sheets = SPREADSHEETS[Path(path).suffix.lower()](path)
-    if not sheets:
-        return Table([], "", [])
-
-    notes = _notes_of_sheets(sheets)
-    return Table(_in_one_line(sheets[0].rows, notes), "", notes)
-
-
-def _notes_of_sheets(sheets: Sequence[Sheet]) -> list[str]:
-    first, *unread = sheets
-    if not unread:
-        return []
-    names = listed([sheet.name for sheet in unread], NAMED)
-    return [f"sheet {first.name} is read, and not {names}: save those as files of their own"]
+    return Table(without_line_breaks(parsed, notes), separator, notes)
 
 
 def lines_of_table(path: str | Path) -> Iterator[tuple[int, str]]:
@@ -219,7 +197,7 @@ def _reason(error: csv.Error) -> str:
     return f"{error}; is a quote left open?"
 
 
-def _in_one_line(rows: Iterator[tuple[int, list[str]]] | Rows, notes: list[str]) -> Rows:
+def without_line_breaks(rows: Iterator[tuple[int, list[str]]] | Rows, notes: list[str]) -> Rows:
     """Return rows whose cells have a blank in place of line breaks, which `notes` counts."""
     joined, broken = [], []
     for number, row in rows:

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
+from wenet_uio.addons.corpora.guessed_columns import understand
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.prepare.columns import (
     Choice,
     has_suffix_of_audio,
     named_columns,
     seconds_of,
-    understand,
 )
 
 BODY = [["a.wav", "guten Tag", "Eva"], ["b.wav", "wie geht es dir", "Eva"]]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.prepare.test_layouts import run
 from tools import convert_manifest
-from wenet_uio.addons.corpora.stm import read_stm
+from wenet_uio.addons.corpora.timed_texts import read_stm
 from wenet_uio.audio.read import read_audio
 from wenet_uio.dataset.formats.errors import ListError
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from wenet_uio.dataset.formats.data_list import RawLine
@@ -12,24 +11,14 @@ from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.prepare.audio_search import find_audio, key_of_name
 from wenet_uio.prepare.columns import named_columns
 from wenet_uio.prepare.corpus_parts import files_below, tell_left_out
-from wenet_uio.prepare.separated import BY_LOOKING, TableOptions, read_bars_with_header
-from wenet_uio.prepare.table_rows import BAR, lines_of_table, tell_guess
+from wenet_uio.prepare.looking import NAMES, is_transcripts
+from wenet_uio.prepare.separated import BY_LOOKING, TableOptions, read_table
+from wenet_uio.prepare.table_rows import BAR, lines_of_table, table_of_text, tell_guess
 
 TEXT_COLUMNS = {"raw": 1, "normalized": 2}
 """Columns of texts in LJSpeech's metadata.csv, as --text_field names them."""
-NAMES = (
-    *("transcripts.txt", "transcript.txt", "*.trans.txt", "*_transcript_*.txt"),
-    *("prompts", "prompts.txt"),
-)
-"""Names, in any case, of the files of transcripts in folders of audio."""
-
 NamedText = tuple[str, str]
 """Name of the audio, and the text."""
-
-
-def is_transcripts(path: Path) -> bool:
-    """Tell whether a file has a name of NAMES."""
-    return any(fnmatchcase(path.name.lower(), name) for name in NAMES)
 
 
 def read_bars(
@@ -52,7 +41,7 @@ def read_bars(
     if not rows:
         raise ListError(f"{path}: empty")
     if named_columns(rows[0][1]).keys() >= {"wav", "text"}:
-        return read_bars_with_header(path, text_field, options)
+        return read_table(path, table_of_text(path, BAR), text_field, options)
 
     tell_guess(path)
     return _lines(_texts_of_rows(path, rows, text_field), Path(path).parent)

@@ -1,4 +1,4 @@
-"""Read the cells of spreadsheets: .xlsx of Excel, .ods of LibreOffice.
+"""Read transcripts in spreadsheets: .xlsx of Excel, .ods of LibreOffice.
 
 Both are zip archives of XML, so the standard library reads them, and no package has to be
 installed before the first table is read.
@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
+from wenet_uio.base.messages import listed
+from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.errors import ListError
-
-Rows = list[tuple[int, list[str]]]
-"""Number and cells of each row that is not empty."""
+from wenet_uio.prepare.separated import BY_LOOKING, TableOptions, read_table
+from wenet_uio.prepare.table_rows import NAMED, Rows, Table, without_line_breaks
 
 SECONDS_OF_DAY = 86_400
 TIMES = frozenset({18, 19, 20, 21, 45, 46, 47})
@@ -40,6 +41,36 @@ class Sheet(NamedTuple):
 
     name: str
     rows: Rows
+
+
+def read_spreadsheet(
+    path: str, text_field: str | None = None, options: TableOptions = BY_LOOKING
+) -> list[RawLine]:
+    """Read the first sheet of an .xlsx or .ods, see `read_table`."""
+    return read_table(path, table_of_spreadsheet(path), text_field, options)
+
+
+def table_of_spreadsheet(path: str | Path) -> Table:
+    """Read the first sheet with cells of a spreadsheet.
+
+    Raises:
+        ListError: the file is damaged, or no spreadsheet.
+    """
+    read = read_ods if Path(path).suffix.lower() == ".ods" else read_xlsx
+    sheets = read(path)
+    if not sheets:
+        return Table([], "", [])
+
+    notes = _notes_of_sheets(sheets)
+    return Table(without_line_breaks(sheets[0].rows, notes), "", notes)
+
+
+def _notes_of_sheets(sheets: Sequence[Sheet]) -> list[str]:
+    first, *unread = sheets
+    if not unread:
+        return []
+    names = listed([sheet.name for sheet in unread], NAMED)
+    return [f"sheet {first.name} is read, and not {names}: save those as files of their own"]
 
 
 def read_xlsx(path: str | Path) -> list[Sheet]:

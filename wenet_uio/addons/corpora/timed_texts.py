@@ -1,18 +1,18 @@
-"""Read texts with times in long recordings: SRT, WebVTT, Praat's TextGrid, NIST's CTM."""
+"""Read texts with times in long recordings: SRT, WebVTT, Praat's TextGrid, NIST's CTM and STM."""
 
 from __future__ import annotations
 
 import math
 import re
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
+from typing import NamedTuple
 
-from wenet_uio.base.files import naming
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.text.table import HAS_NUL
+from wenet_uio.prepare.encodings import text_of_file
+from wenet_uio.prepare.looking import AUDACITY_LABEL
 
 PAUSE = 0.5
 """Seconds. Words of a CTM or of a tier of words become one utterance up to a pause of this
@@ -25,8 +25,6 @@ TIME = r"(?:(\d+):)?(\d{1,2}):(\d{2})(?:[,.](\d+))?"
 TIMES = re.compile(rf"\s*{TIME}\s*-->\s*{TIME}(?:\s.*)?")
 NEARLY_TIMES = re.compile(r".*-->.*|\s*\d+:[\d:,.]+\s*-.*")
 """Lines that would be taken for text if their times are damaged."""
-LABEL = re.compile(r"(\d+[.,]\d+|\d+)\t(\d+[.,]\d+|\d+)(?:\t(.*))?$", re.DOTALL)
-"""A label of Audacity; older versions write decimal commas in some languages."""
 TAG = re.compile(r"<[/\w][^<>]*>|\{\\[^{}]*\}")
 """Marks inside a subtitle: `<i>`, `<c.loud>`, `<00:00:01.000>`, `{\\an8}`."""
 VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]+)>")
@@ -66,29 +64,6 @@ class Tier:
     def has_words(self) -> bool:
         """Whether each interval is a single word."""
         return all(" " not in interval.text for interval in self.intervals)
-
-
-def text_of_file(path: str | Path) -> str:
-    """Return the text of a whole file in UTF-8.
-
-    UTF-16 with a byte order mark, as Praat writes it, is read as well.
-
-    Raises:
-        ListError: the file has another encoding, or NUL characters.
-    """
-    with naming(path):
-        data = Path(path).read_bytes()
-    encoding = "utf-16" if data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig"
-    try:
-        text = data.decode(encoding)
-    except UnicodeDecodeError as error:
-        place = data[: error.start].count(b"\n") + 1
-        raise ListError(f"{path}:{place}: not UTF-8; convert the file with iconv") from None
-
-    if "\0" in text:
-        raise ListError(f"{path}: {HAS_NUL}")
-
-    return text
 
 
 def read_subtitles(path: str | Path) -> list[TimedText]:
@@ -224,12 +199,6 @@ def _tier(tokens: Iterator[str]) -> Tier:
     return Tier(name, intervals)
 
 
-def is_labels(path: str | Path) -> bool:
-    """Tell whether a text file has labels of Audacity: its first line has two times and a tab."""
-    with open(path, encoding="utf-8-sig", errors="replace") as file, naming(path):
-        return LABEL.match(file.readline()) is not None
-
-
 def read_labels(path: str | Path) -> list[TimedText]:
     """Read a label track of Audacity, `start<tab>end<tab>text`; points and empty labels are left
     out.
@@ -242,7 +211,7 @@ def read_labels(path: str | Path) -> list[TimedText]:
         if not line.strip() or line.startswith("\\"):  # frequencies of the label above
             continue
 
-        match = LABEL.match(line)
+        match = AUDACITY_LABEL.match(line)
         if match is None:
             raise ListError(f"{path}:{number}: expected start, end and text, found {line[:40]!r}")
         start, end = (float(time.replace(",", ".")) for time in match.groups()[:2])
@@ -302,3 +271,56 @@ def joined_words(words: Sequence[TimedText]) -> list[TimedText]:
             joined.append(word)
 
     return joined
+
+
+LEFT_OUT = "ignore_time_segment_in_scoring"
+"""Text of segments that are no speech to be recognised."""
+LABELS = re.compile(r"<>|<[^>]*,[^>]*>")
+"""Labels of a segment, such as <o,f0,male>; <unk> is a word."""
+FIELDS = 5
+"""Recording, channel, speaker, start, end; what follows is the text, with or without labels."""
+
+
+class Segment(NamedTuple):
+    """A line of an STM."""
+
+    recording: str
+    channel: str
+    turn: TimedText
+
+
+def read_stm(path: str | Path) -> list[Segment]:
+    """Read lines `recording channel speaker start end [<labels>] text`.
+
+    Comments (`;;`), segments without a text and those that are not scored are left out.
+
+    Raises:
+        ListError: a line has too few fields, or times that are no span.
+    """
+    segments = []
+    for number, line in enumerate(text_of_file(path).splitlines(), 1):
+        if not line.strip() or line.startswith(";;"):
+            continue
+
+        recording, channel, speaker, start, end, words = _fields(line, f"{path}:{number}")
+        text = " ".join(words[1:] if words and LABELS.fullmatch(words[0]) else words)
+        if text and text.lower() != LEFT_OUT:
+            segments.append(Segment(recording, channel, TimedText(start, end, text, speaker)))
+
+    return segments
+
+
+def _fields(line: str, place: str) -> tuple[str, str, str, float, float, list[str]]:
+    """Return the fields of a line, and the words behind them."""
+    fields = line.split()
+    try:
+        recording, channel, speaker, first, last = fields[:FIELDS]
+        start, end = float(first), float(last)
+    except ValueError:
+        raise ListError(
+            f"{place}: expected recording channel speaker start end text, found {line[:60]!r}"
+        ) from None
+
+    if not 0 <= start < end < math.inf:
+        raise ListError(f"{place}: starts at {start} s and ends at {end} s")
+    return recording, channel, speaker, start, end, fields[FIELDS:]
