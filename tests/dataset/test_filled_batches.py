@@ -36,7 +36,9 @@ def mostly_bad(make_lists):
 
 
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+@pytest.mark.parametrize(
+    "ranks", [1, 4, *(pytest.param(ranks, marks=pytest.mark.all) for ranks in (2, 8))]
+)
 @pytest.mark.parametrize("workers", [0, 1])
 def test_no_batch_is_empty_and_no_utterance_missing(few, training, ranks, workers):
     seen = [

@@ -47,7 +47,13 @@ def common_voice(folder: Path, said: Sequence[Said]) -> Path:
     return folder / "validated.tsv"
 
 
-@pytest.mark.parametrize("form", [*sorted(LAYOUTS), "tsv"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        pytest.param(form, marks=pytest.mark.all if number % 3 else ())
+        for number, form in enumerate([*sorted(LAYOUTS), "tsv"])
+    ],
+)
 def test_every_layout_becomes_a_recipe_that_trains_an_epoch(
     form: str,
     corpora: Path,

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 import soundfile
 import torch
 import webdataset
@@ -61,6 +62,7 @@ def printed(pattern: str, document: str) -> str:
     return found
 
 
+@pytest.mark.all
 @RANKS
 def test_the_nominal_epochs_of_speechbrains_document_end_with_a_model(
     seeds, tmp_path, monkeypatch, ranks

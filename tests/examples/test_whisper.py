@@ -6,6 +6,8 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
+
 from tests.examples.test_corpora import call, recipe
 from tests.examples.test_new_recipe import DIGITS
 from tests.support.docs.blocks import blocks_of
@@ -45,6 +47,7 @@ def commands() -> list[list[str]]:
     return [shlex.split(line) for line in block.text.splitlines()]
 
 
+@pytest.mark.all
 def test_each_of_the_five_commands_does_what_the_page_says(recipe, corpora: Path) -> None:
     home = recipe("custom").parents[2]
     save_openai(random_whisper(), home / "small.pt")

@@ -18,7 +18,8 @@ Edits = Mapping[str, Sequence[tuple[str, str]]]
 def edited_package(folder: Path, edits: Edits) -> Path:
     """Copy the package into `folder` and edit the copy; the folder to put on PYTHONPATH."""
     copy = folder / "wenet_uio"
-    shutil.copytree(ROOT / "wenet_uio", copy, ignore=shutil.ignore_patterns("__pycache__"))
+    # With what Python has compiled, but not the files that it is writing just now
+    shutil.copytree(ROOT / "wenet_uio", copy, ignore=shutil.ignore_patterns("*.pyc.*"))
     for name, changes in edits.items():
         text = (copy / name).read_text(encoding="utf-8")
         for old, new in changes:
