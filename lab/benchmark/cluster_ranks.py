@@ -19,7 +19,7 @@ import simpy
 from cluster import Cluster, Events, Network, Node, Outcome
 
 from wenet_uio.dataset.corpus.base import Corpus, RemoteObject
-from wenet_uio.dataset.corpus.recent import OPEN_SHARDS
+from wenet_uio.dataset.corpus.shard_corpus import OPEN_SHARDS
 from wenet_uio.dataset.cursor import Cursor, Work
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan

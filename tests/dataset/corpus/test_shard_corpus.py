@@ -16,6 +16,7 @@ from wenet_uio.dataset.corpus import shard_corpus
 from wenet_uio.dataset.corpus.index import COLUMNS, read_index, write_index
 from wenet_uio.dataset.corpus.indexing import build_index
 from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.corpus.shard_corpus import Recent
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.types import SampleRef
@@ -193,3 +194,29 @@ def test_an_index_in_another_order_beside_a_remote_tar_exchanges_no_audio(tmp_pa
     with serving(tmp_path / "store") as server:
         (tmp_path / "remote.list").write_text(f"{server.url}/x.tar\n")
         assert checked(open_list(str(tmp_path / "remote.list"), "shard")) == KEYS
+
+
+def test_the_value_that_was_used_longest_ago_is_replaced():
+    recent = Recent(2)
+    recent.put(1, "a")
+    recent.put(2, "b")
+    assert recent.get(1) == "a"
+    recent.put(3, "c")
+    assert [recent.get(number) for number in (1, 2, 3)] == ["a", None, "c"]
+
+
+def test_the_oldest_value_can_be_dropped_and_an_empty_collection_stays_empty():
+    recent = Recent(2)
+    recent.put(1, "a")
+    recent.drop_oldest()
+    recent.drop_oldest()
+    assert recent.get(1) is None
+
+
+def test_the_values_of_an_owner_can_be_dropped():
+    recent, owner = Recent(9), object()
+    recent.put((owner, 1), "a")
+    recent.put((object(), 1), "b")
+    recent.put(1, "c")
+    recent.drop_all_of(owner)
+    assert list(recent._values.values()) == ["b", "c"]

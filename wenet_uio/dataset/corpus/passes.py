@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus
-from wenet_uio.dataset.corpus.mixture import Mixture
-from wenet_uio.dataset.corpus.quotas import exact_quotas, wanted_of
+from wenet_uio.dataset.corpus.mixture import Mixture, exact_quotas, wanted_of
 
 NOTHING = 1e-6
 """Utterances; smaller debts are rounding."""

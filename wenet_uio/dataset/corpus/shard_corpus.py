@@ -6,16 +6,16 @@ import hashlib
 import json
 import os
 import weakref
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from functools import cached_property
-from typing import BinaryIO
+from typing import BinaryIO, Generic, TypeVar
 
 import numpy as np
 
 from wenet_uio.dataset.corpus.base import Kind, Numbers, RemoteObject, StoredCorpus
 from wenet_uio.dataset.corpus.index import ListIndex, Rows, Stored, rows_of_shards
 from wenet_uio.dataset.corpus.indexing import kept_folder
-from wenet_uio.dataset.corpus.recent import OPEN_SHARDS, Recent
 from wenet_uio.dataset.corpus.remote_index import kept_index
 from wenet_uio.dataset.corpus.shard_index import shard_index
 from wenet_uio.dataset.corpus.shard_scan import pages_of
@@ -28,6 +28,51 @@ from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.versions import Version
 from wenet_uio.dataset.types import AudioUtterance, SampleRef
 from wenet_uio.text.characters import without_mark
+
+Value = TypeVar("Value")
+OPEN_SHARDS = 128
+"""Tars that a process keeps open, of all its corpora together. The plan mixes as many local shards
+in a group."""
+
+
+class Recent(Generic[Value]):
+    """At most `most` values by number. A new value replaces the value that was used longest ago.
+
+    There is no lock, because every call on the OrderedDict is atomic. If threads compete, a value
+    may be dropped early.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._values: OrderedDict[Hashable, Value] = OrderedDict()
+
+    def get(self, key: Hashable) -> Value | None:
+        """Return the value of a key, which counts as a use; None if the value is not kept."""
+        try:
+            self._values.move_to_end(key)
+            return self._values[key]
+        except KeyError:
+            return None
+
+    def put(self, key: Hashable, value: Value) -> None:
+        """Keep a value."""
+        self._values[key] = value
+        if len(self._values) > self._most:
+            self.drop_oldest()
+
+    def drop_oldest(self) -> None:
+        """Drop the value that was used longest ago, if any is kept."""
+        try:
+            self._values.popitem(last=False)
+        except KeyError:  # empty
+            return
+
+    def drop_all_of(self, owner: object) -> None:
+        """Drop the values with keys (owner, …)."""
+        for key in list(self._values):
+            if isinstance(key, tuple) and key[0] is owner:
+                self._values.pop(key, None)
+
 
 OPEN_INDEXES = 1024
 """Indexes of shards that a process keeps mapped. A batch reads from all shards of a group; opening

@@ -27,8 +27,7 @@ from wenet_uio.config.source import Buckets, SourceConf, SourceType
 from wenet_uio.dataset.chain.tokens import Filter, Tokenize
 from wenet_uio.dataset.corpus.base import Kind, Texts
 from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, Problem
-from wenet_uio.dataset.corpus.line_index import indexed_lines
-from wenet_uio.dataset.corpus.raw_corpus import LineCorpus
+from wenet_uio.dataset.corpus.raw_corpus import LineCorpus, indexed_lines
 from wenet_uio.dataset.corpus.raw_index import info_of
 from wenet_uio.dataset.corpus.remote_audio import stored_info
 from wenet_uio.dataset.corpus.unread_audio import Unread, measured

@@ -33,8 +33,7 @@ from wenet_uio.config.dataset import OperatorConf
 from wenet_uio.config.source import Buckets, Paths, SourceConf, SourceType
 from wenet_uio.dataset.corpus.base import Kind, Texts
 from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, Problem
-from wenet_uio.dataset.corpus.line_index import indexed_lines
-from wenet_uio.dataset.corpus.raw_corpus import LineCorpus
+from wenet_uio.dataset.corpus.raw_corpus import LineCorpus, indexed_lines
 from wenet_uio.dataset.corpus.unread_audio import Unread
 from wenet_uio.dataset.formats.data_list import KEY, lines_of, reason_to_skip, values_of
 from wenet_uio.dataset.formats.errors import ListError

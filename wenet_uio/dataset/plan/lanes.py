@@ -11,7 +11,7 @@ import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.columns import release_pages
-from wenet_uio.dataset.corpus.recent import OPEN_SHARDS
+from wenet_uio.dataset.corpus.shard_corpus import OPEN_SHARDS
 from wenet_uio.dataset.plan.measure import SHARDS_AT_ONCE, Measure
 from wenet_uio.dataset.plan.shard_stream import ShardStream
 from wenet_uio.dataset.randomness import PHASE, SHUFFLE, key_of
