@@ -22,8 +22,7 @@ FLOORS = """
 wenet_uio base.imports base.messages base.uris base.hub_address base.memory base.files base.options base.crashes
 base.cli commands base.executor base.run_files base.pages base
 config audio text scoring
-dataset.batch_memory dataset.deferral dataset.types dataset.randomness dataset.frames dataset.filters
-dataset.ctc_path dataset.decoder_positions
+dataset.batch_memory dataset.types dataset.randomness dataset.frames dataset.filters
 dataset.storage dataset.formats dataset.corpus dataset.plan dataset.chain
 dataset.ledger dataset.options dataset.cursor dataset.read_ahead dataset.sources dataset.kinds dataset.reader
 dataset.workers dataset.loader dataset.open dataset.dataset dataset

@@ -18,18 +18,16 @@ from typing import TYPE_CHECKING, Literal
 
 from wenet_uio.config.dataset import ChainStep, DatasetConf, OperatorConf
 from wenet_uio.config.mixture import MixtureConf
-from wenet_uio.dataset.chain.augment import augmentations
+from wenet_uio.dataset.chain.augment import TwoViews, augmentations
 from wenet_uio.dataset.chain.deferred import Defer
 from wenet_uio.dataset.chain.features import feature_operators
+from wenet_uio.dataset.chain.model_bounds import RequireCtcPath, RequirePositions
 from wenet_uio.dataset.chain.tokens import Filter, Tokenize
 from wenet_uio.dataset.chain.user import user_operator
-from wenet_uio.dataset.chain.views import TwoViews
 from wenet_uio.dataset.chain.waveform import Resample, SpeedPerturb
 from wenet_uio.dataset.chain.waveform_augment import waveform_augmentations
 from wenet_uio.dataset.corpus.base import Corpus
-from wenet_uio.dataset.ctc_path import RequireCtcPath
 from wenet_uio.dataset.cursor import Cursor
-from wenet_uio.dataset.decoder_positions import RequirePositions
 from wenet_uio.dataset.formats.data_list import DataType
 from wenet_uio.dataset.kinds.audio import STEPS, WAVEFORM_STEPS, check_features
 from wenet_uio.dataset.kinds.kind import Chains

@@ -11,13 +11,18 @@ import torch
 
 from wenet_uio.config.dataset import FbankConf
 from wenet_uio.dataset.chain import compiled as builder
-from wenet_uio.dataset.chain import compiled_fbank, dither
+from wenet_uio.dataset.chain import compiled_fbank, features
 from wenet_uio.dataset.chain.compiled import FLAGS, SOURCE, Compiled, compiled
 from wenet_uio.dataset.chain.compiled_fbank import can_compute
-from wenet_uio.dataset.chain.dither import dithered
 from wenet_uio.dataset.chain.fbank import fbank, fbanks
-from wenet_uio.dataset.chain.mel import mel_matrix
-from wenet_uio.dataset.chain.window import EPSILON, fft_size_of, window_and_shift, window_of
+from wenet_uio.dataset.chain.features import dithered
+from wenet_uio.dataset.chain.mel import (
+    EPSILON,
+    fft_size_of,
+    mel_matrix,
+    window_and_shift,
+    window_of,
+)
 
 CONFS = [
     (16000, FbankConf()),
@@ -45,7 +50,7 @@ def functions():
 @pytest.fixture
 def without_functions(monkeypatch):
     monkeypatch.setattr(compiled_fbank, "compiled", lambda: Compiled(None, "off"))
-    monkeypatch.setattr(dither, "compiled", lambda: Compiled(None, "off"))
+    monkeypatch.setattr(features, "compiled", lambda: Compiled(None, "off"))
 
 
 def waveforms(rate):
@@ -90,9 +95,9 @@ def test_features_and_noise_have_the_same_bits_in_every_build(flags, tmp_path, m
     noises = dithered(waveforms(16000), range(10), 0.3)
     other = Compiled(ctypes.CDLL(str(path)), str(path))
     monkeypatch.setattr(compiled_fbank, "compiled", lambda: other)
-    monkeypatch.setattr(dither, "compiled", lambda: other)
-    for (rate, conf), features in zip(CONFS, expected, strict=True):
-        assert all(map(torch.equal, fbanks(waveforms(rate), rate, conf), features))
+    monkeypatch.setattr(features, "compiled", lambda: other)
+    for (rate, conf), feats in zip(CONFS, expected, strict=True):
+        assert all(map(torch.equal, fbanks(waveforms(rate), rate, conf), feats))
     assert all(map(torch.equal, dithered(waveforms(16000), range(10), 0.3), noises))
 
 

@@ -13,8 +13,13 @@ import torch
 
 from wenet_uio.config.dataset import FbankConf
 from wenet_uio.dataset.chain.compiled import compiled, int16_or_float32
-from wenet_uio.dataset.chain.mel import mel_matrix
-from wenet_uio.dataset.chain.window import EPSILON, fft_size_of, window_and_shift, window_of
+from wenet_uio.dataset.chain.mel import (
+    EPSILON,
+    fft_size_of,
+    mel_matrix,
+    window_and_shift,
+    window_of,
+)
 
 LEAST_FFT = 32
 """Points of the smallest Fourier transform that fbank.cpp computes."""

@@ -363,7 +363,7 @@ int log_mel_energies(const Plan *plan, int64_t waveforms, const void *const *sam
     return 0;
 }
 
-// Write a waveform plus normal noise of a deviation, which is `white_noise` of dither.py.
+// Write a waveform plus normal noise of a deviation, which is `white_noise` of features.py.
 void add_noise(const void *samples, int is_int16, int64_t length, uint64_t seed, float deviation,
                const float *quantiles, float *out) {
     for (int64_t first = 0; first < length; first += 4) {

@@ -17,6 +17,7 @@ has made them.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -29,16 +30,48 @@ from wenet_uio.audio.decoders import INT16_SCALE
 from wenet_uio.config.dataset import FbankConf, LogMelSpectrogramConf, MfccConf
 from wenet_uio.dataset.chain.compiled_fbank import can_compute, log_mel_energies
 from wenet_uio.dataset.chain.mel import (
+    EPSILON,
     FRAME_BLOCK,
     Mel,
     exact_products,
+    fft_size_of,
     frames_per_product,
     mel_energies,
     mel_matrix,
     mel_weights,
+    window_and_shift,
+    window_of,
 )
-from wenet_uio.dataset.chain.scratch import scratch
-from wenet_uio.dataset.chain.window import EPSILON, fft_size_of, window_and_shift, window_of
+
+LARGEST_KEPT = 1 << 20
+"""Numbers in a block that is kept: 4 MB. Longer ones are allocated for one call."""
+
+
+class _Blocks(threading.local):
+    """Blocks of this thread by name."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, np.ndarray] = {}
+
+
+_blocks = _Blocks()
+
+
+def scratch(name: str, like: torch.Tensor, size: int) -> torch.Tensor:
+    """Return float32 (size,), not set, on the device of `like`.
+
+    The next call with this name in this thread returns the same memory.
+    """
+    if like.device.type != "cpu" or size > LARGEST_KEPT:
+        return like.new_empty(size, dtype=torch.float32)
+
+    # Arrays of numpy: a tensor made in torch's inference mode could not be changed outside of it.
+    # Memory of torch: it begins at a cache line.
+    block = _blocks.by_name.get(name)
+    if block is None or len(block) < size:
+        block = _blocks.by_name[name] = torch.empty(size).numpy()
+    return torch.from_numpy(block[:size])
+
 
 CHUNK_FRAMES = 21 * FRAME_BLOCK
 """Frames per chunk on a CPU, 504: 1 MB of float32 at 16 kHz."""

@@ -8,7 +8,6 @@ from wenet_uio.base.messages import listed, warn_once
 from wenet_uio.config.augmentation import CodecConf, NoiseConf, ReverbConf
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.dataset import ChainStep, DatasetConf
-from wenet_uio.dataset.chain.codec import LossyCodec
 from wenet_uio.dataset.chain.noise import (
     EXPONENTS,
     AddNoise,
@@ -22,7 +21,7 @@ from wenet_uio.dataset.chain.noise import (
 )
 from wenet_uio.dataset.chain.recordings import Recordings
 from wenet_uio.dataset.chain.reverb import RecordedRooms, Reverb, SimulatedRooms
-from wenet_uio.dataset.chain.trim import Shift, TrimSilence
+from wenet_uio.dataset.chain.waveform import LossyCodec, Shift, TrimSilence
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import DataType

@@ -14,9 +14,9 @@ import torch
 from wenet_uio.audio.decoders import FRAME_RATE, INT16_SCALE, why_past_the_end
 from wenet_uio.audio.read import OUT_OF_RESOURCES
 from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.dataset.chain.model_bounds import NO_CTC_PATH, CtcFrames
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
-from wenet_uio.dataset.ctc_path import NO_CTC_PATH, CtcFrames
 from wenet_uio.dataset.filters import (
     FILTER_FRAMES_PER_SECOND,
     token_count_filters,

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from wenet_uio.dataset.ctc_path import NO_CTC_PATH
+from wenet_uio.dataset.chain.model_bounds import NO_CTC_PATH
 from wenet_uio.dataset.ledger import NOT_INDEXED
 from wenet_uio.prepare.diagnose.histogram import LogHistogram
 from wenet_uio.text.characters import DECOMPOSED, INVISIBLE, LOOK_ALIKE

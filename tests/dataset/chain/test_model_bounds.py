@@ -6,7 +6,12 @@ import torch
 from torch.nn.functional import ctc_loss
 
 from tests.support.data.loading import assert_left_out, loader
-from wenet_uio.dataset.ctc_path import NO_CTC_PATH, CtcFrames, frames_needed
+from wenet_uio.dataset.chain.model_bounds import (
+    NO_CTC_PATH,
+    TOO_MANY_TOKENS,
+    CtcFrames,
+    frames_needed,
+)
 
 
 @pytest.mark.parametrize(
@@ -62,3 +67,27 @@ def test_exactly_the_utterances_without_a_path_are_left_out_and_counted(
         data_list, form, training, conf, ctc_frames=frames, defer_features=defer_features
     )
     assert_left_out(checked, expected, NO_CTC_PATH, of=set(texts))
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("defer_features", [True, False])
+@pytest.mark.parametrize("form", ["raw", "shard"])
+def test_exactly_the_utterances_with_more_labels_are_left_out_and_counted(
+    make_lists, training, defer_features, form
+):
+    data_list = make_lists(24)[form]
+    conf = {"speed_perturb": False, "spec_trim": False}
+    every = list(loader(data_list, form, training, conf))
+    labels = {
+        key: int(length)
+        for batch in every
+        for key, length in zip(batch.keys, batch.target_lengths, strict=True)
+    }
+    most = sorted(labels.values())[12]
+    expected = {key for key, length in labels.items() if length > most}
+    assert 0 < len(expected) < 24
+
+    checked = loader(
+        data_list, form, training, conf, most_labels=most, defer_features=defer_features
+    )
+    assert_left_out(checked, expected, TOO_MANY_TOKENS, of=set(labels))

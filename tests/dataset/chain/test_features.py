@@ -1,6 +1,6 @@
 import torch
 
-from wenet_uio.dataset.chain.dither import CHUNK, white_noise, white_noises
+from wenet_uio.dataset.chain.features import CHUNK, white_noise, white_noises
 
 SEEDS = torch.tensor([5, 6, 2**62, 0])
 

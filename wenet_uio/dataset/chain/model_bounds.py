@@ -1,4 +1,5 @@
-"""Leave out utterances whose labels do not fit into the frames of CTC.
+"""Leave out utterances that a model cannot learn: their labels do not fit into the frames of CTC, or
+into the positions of the decoder.
 
 CTC needs a frame for each label, and one for the blank between two equal ones. Without a path its
 loss is set to 0: such an utterance teaches nothing, and lowers the mean loss.
@@ -69,3 +70,27 @@ class RequireCtcPath:
 def frames_needed(labels: Sequence[int]) -> int:
     """Return the length of the shortest path of CTC through labels."""
     return len(labels) + sum(one == other for one, other in pairwise(labels))
+
+
+TOO_MANY_TOKENS = "too_many_tokens"
+"""The reason for which such utterances are left out."""
+
+
+@dataclass(frozen=True)
+class RequirePositions:
+    """The operator that leaves out utterances with more labels than a decoder has positions for."""
+
+    most_labels: int
+    """After the prompt, or sos."""
+
+    def __call__(self, example: Example) -> Example:
+        """Return the example itself.
+
+        Raises:
+            SkipSample: it has too many labels.
+        """
+        labels = len(example.labels)
+        if labels > self.most_labels:
+            detail = f"{labels} tokens, but the decoder has positions for {self.most_labels}"
+            raise SkipSample(TOO_MANY_TOKENS, detail, filtered=True)
+        return example
