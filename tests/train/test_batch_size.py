@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.support.train.tiny import small_config
-from wenet_uio.dataset.plan.worst_shapes import Shape
+from wenet_uio.dataset.plan.duration_bins import Shape
 from wenet_uio.train.batch_size import LargestBatch, cpu_trial, largest_batch, limited_process
 
 MB = 1_000_000

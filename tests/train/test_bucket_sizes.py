@@ -4,8 +4,8 @@ import pytest
 import yaml
 
 from wenet_uio.config.batch import BatchConf
+from wenet_uio.dataset.plan.duration_bins import Shape
 from wenet_uio.dataset.plan.policies import ANY_TOKENS, DurationBucketPolicy
-from wenet_uio.dataset.plan.worst_shapes import Shape
 from wenet_uio.train.batch_size import LargestBatch, batch_conf_yaml, largest_batches, without_unfit
 
 POLICY = DurationBucketPolicy(

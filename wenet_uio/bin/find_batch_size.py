@@ -22,7 +22,7 @@ from wenet_uio.base.cli import command_parser, run
 from wenet_uio.config.command_line import add_override_option
 from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.open import open_filtered, read_source
-from wenet_uio.dataset.plan.worst_shapes import worst_shapes
+from wenet_uio.dataset.plan.duration_bins import worst_shapes
 from wenet_uio.prepare.sharding import parse_size
 from wenet_uio.train.batch_size import (
     batch_conf_yaml,

@@ -26,8 +26,8 @@ from wenet_uio.config.weighted_paths import WEIGHTED, has_weights, weighted_memb
 
 _FOLDERS = "wenet_uio.dataset"
 SOURCES: dict[str, str] = {
-    "raw": f"{_FOLDERS}.sources.data_lists:RAW",
-    "shard": f"{_FOLDERS}.sources.data_lists:SHARD",
+    "raw": f"{_FOLDERS}.sources.lists:RAW",
+    "shard": f"{_FOLDERS}.sources.lists:SHARD",
     "nemo": "wenet_uio.addons.nemo.sources:NEMO",
     "nemo_tarred": "wenet_uio.addons.nemo.sources:NEMO_TARRED",
     "lhotse": f"{_FOLDERS}.sources.lhotse:CUTS",

@@ -26,8 +26,8 @@ from tqdm import tqdm
 
 from wenet_uio.base.messages import hides_bar, note
 from wenet_uio.config import Config
+from wenet_uio.dataset.plan.duration_bins import Shape
 from wenet_uio.dataset.plan.policies import ANY_TOKENS, DurationBucketPolicy
-from wenet_uio.dataset.plan.worst_shapes import Shape
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models.build import build_trainable
 from wenet_uio.train.distributed import World

@@ -19,7 +19,7 @@ from gpu_modes.recipes import (
 )
 from gpu_modes.report import Report, free
 from wenet_uio.config import Config
-from wenet_uio.dataset.plan.worst_shapes import Shape
+from wenet_uio.dataset.plan.duration_bins import Shape
 from wenet_uio.dataset.types import Batch
 from wenet_uio.train.batch_size import cpu_trial, cuda_trial, largest_batch
 from wenet_uio.train.memory import TooLarge

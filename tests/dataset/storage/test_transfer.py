@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.storage.scripted_server import Answer, scripted
 from wenet_uio.dataset.storage import transfer as transfer_module
-from wenet_uio.dataset.storage.transfer import PROGRESS, transfer, version_of
+from wenet_uio.dataset.storage.transfer import PROGRESS, Backoff, transfer, version_of
 from wenet_uio.dataset.storage.versions import StorageError, Version
 
 
@@ -116,3 +116,18 @@ def test_a_deadline_too_long_for_sockets_does_not_stop_a_transfer(monkeypatch):
     monkeypatch.setenv("WENET_UIO_DEADLINE", "1e19")
     with scripted(lambda request: Answer(200, {"ETag": '"a"'}, b"content")) as server:
         assert version_of(f"{server.url}/a.tar").size == len(b"content")
+
+
+def test_pauses_double_with_jitter_up_to_the_longest_and_begin_again_after_progress():
+    backoff = Backoff(first=1.0, longest=5.0)
+    for most in (1, 2, 4, 5, 5):
+        assert most / 2 <= backoff.next_pause() <= most
+    assert backoff.failures == 5
+    backoff.reset()
+    assert backoff.failures == 0
+    assert backoff.next_pause() <= 1
+
+
+def test_an_outage_of_days_does_not_overflow():
+    backoff = Backoff(first=0.1, longest=5.0)
+    assert all(backoff.next_pause() <= 5 for _ in range(20_000))

@@ -1,14 +1,17 @@
-"""What types of sources share: their data lists, and lists that are written for files of other
-tools, once, beside these files.
+"""Sources that are data lists of this package: raw lists and shard lists; and what all types of sources
+share: lists that are written for files of other tools, once, beside these files.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from pydantic import Field, model_validator
 
 from wenet_uio.config.source import SourceConf, SourceType
 from wenet_uio.dataset.corpus.base import Corpus
@@ -102,3 +105,75 @@ def _absolute(path: str) -> str:
     if objects.is_remote(path):
         return path
     return os.path.abspath(objects.without_scheme(path))  # noqa: PTH100 - Path.resolve would follow links
+
+
+MEMBERS_OF = {"audio": ("wav", "flac", "mp3", "ogg", "opus"), "text": ("txt", "transcript")}
+"""{field: usual names of its member in a tar}."""
+
+
+class RawConf(AudioSourceConf):
+    """A raw list: JSON lines that name audio files."""
+
+    data_list: str
+
+
+class ShardConf(AudioSourceConf):
+    """A shard list: tars with audio and texts."""
+
+    data_list: str
+    rename: dict[str, str] = Field(default_factory=dict)
+    """New names of fields, as `rename` of WebDataset: {audio: flac;wav, text: txt, speaker:
+    spk.txt}. `audio` and `text` are other ways to write audio_field and text_field."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fields_of_rename(cls, values: Any) -> Any:
+        """Return the keys with `audio` and `text` of `rename` as audio_field and text_field."""
+        rename = values.get("rename") if isinstance(values, dict) else None
+        if not rename or not isinstance(rename, dict):
+            return values
+
+        _refuse_key(rename)
+        fields: dict[str, Any] = {"rename": dict(rename)}
+        for name, members in MEMBERS_OF.items():
+            key = f"{name}_field"
+            if name in rename:
+                if values.get(key) is not None:
+                    raise ValueError(f"rename and {key} name the same field: give one of them")
+                fields[key] = fields["rename"].pop(name)
+            elif values.get(key) is None:
+                _refuse_member(rename, name, members)
+
+        return {**values, **fields}
+
+
+def _refuse_key(rename: Mapping[str, Any]) -> None:
+    """Raise a ValueError if a rename would give samples another key."""
+    key = next((name for name in ("key", "__key__") if name in rename), None)
+    if key:
+        raise ValueError(
+            f"rename: {key}: {rename[key]}: the key of a sample is the name that its members "
+            "share, and no field of them; remove it, or pack the samples under other names"
+        )
+
+
+def _refuse_member(rename: Mapping[str, Any], name: str, members: Sequence[str]) -> None:
+    """Raise a ValueError if a rename gives a field the usual name of its member."""
+    member = next((renamed for renamed in members if renamed in rename), None)
+    if member:
+        raise ValueError(
+            f"rename: the {name} is named {name}: write {name}: {rename[member]}, not {member}"
+        )
+
+
+def _raw_lists(conf: RawConf) -> list[ListSource]:
+    return [ListSource(conf.data_list, "raw", conf.layout)]
+
+
+def _shard_lists(conf: ShardConf) -> list[ListSource]:
+    layout = replace(conf.layout, rename=tuple(sorted(conf.rename.items())))
+    return [ListSource(conf.data_list, "shard", layout)]
+
+
+RAW = listed(RawConf, _raw_lists)
+SHARD = listed(ShardConf, _shard_lists)

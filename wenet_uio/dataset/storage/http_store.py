@@ -1,7 +1,9 @@
 """Reading from HTTP(S) servers, from OSS by signed URLs, and from AIStore through its HTTP gateway.
 
 Credentials come from the URL (signed URLs too) and ~/.netrc; HTTPS_PROXY and REQUESTS_CA_BUNDLE
-work as in requests.
+work as in requests. The fsspec driver of oss:// is used for globs and uploads only: it lists a whole
+folder to tell the size of an object, counts the end of a byte range in another way than fsspec, and
+takes the whole object for a range that it cannot have.
 """
 
 from __future__ import annotations
@@ -14,12 +16,17 @@ import time
 from collections.abc import Generator
 from contextlib import closing
 from email.utils import parsedate_to_datetime
-from functools import cache
-from typing import TYPE_CHECKING
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
 
 from wenet_uio.base.uris import server_of, shown
-from wenet_uio.dataset.storage.oss_store import signed_url
-from wenet_uio.dataset.storage.settings import ais_endpoint, has_http_settings, stall
+from wenet_uio.dataset.storage.settings import (
+    OssSettings,
+    ais_endpoint,
+    has_http_settings,
+    oss_settings,
+    stall,
+)
 from wenet_uio.dataset.storage.versions import (
     BusyError,
     DriverError,
@@ -31,6 +38,7 @@ from wenet_uio.dataset.storage.versions import (
 
 if TYPE_CHECKING:  # imported at the first request: local data needs no HTTP
     import requests
+
 
 CHUNK = 1 << 16
 """Most bytes that are passed on at a time."""
@@ -254,3 +262,46 @@ def _retry_after(response: requests.Response) -> float:
         return max(0.0, parsedate_to_datetime(told).timestamp() - time.time())
     except (ValueError, OverflowError):
         return 0.0
+
+
+VALID = 86_400
+"""Seconds for which a URL is valid; long enough for clocks that differ."""
+
+
+def signed_url(uri: str, method: str) -> str:
+    """Return the URL by which an object of `oss://bucket/key` is requested with an HTTP method.
+
+    Raises:
+        DriverError: OSS_ENDPOINT is not set, or the package oss2 is not installed.
+    """
+    settings = oss_settings()
+    if not settings.endpoint:
+        raise DriverError(
+            f"{shown(uri)}: set OSS_ENDPOINT, such as https://oss-cn-hangzhou.aliyuncs.com"
+        )
+
+    bucket, _, key = uri.removeprefix("oss://").partition("/")
+    try:
+        return _bucket(bucket, settings).sign_url(method, key, VALID, slash_safe=True)
+    except ImportError as error:
+        lacking = f"oss:// needs a driver that is not installed ({error}); pip install ossfs"
+        raise DriverError(f"{shown(uri)}: {lacking}") from None
+    except Exception as error:  # oss2 refuses the endpoint, or the name of the bucket or object
+        raise DriverError(f"{shown(uri)}: {shown(error)}") from None
+
+
+@lru_cache(16)
+def _bucket(name: str, settings: OssSettings) -> Any:
+    """Return the client of a bucket; without a key, for anonymous access."""
+    import oss2  # pyright: ignore[reportMissingImports] - an extra
+
+    if not settings.key:
+        auth = oss2.AnonymousAuth()
+    elif settings.token:
+        auth = oss2.StsAuth(
+            settings.key, settings.secret, settings.token, auth_version=settings.signature
+        )
+    else:
+        auth = oss2.make_auth(settings.key, settings.secret, settings.signature)
+
+    return oss2.Bucket(auth, settings.endpoint, name, region=settings.region or None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import ssl
 import time
 from collections.abc import Callable, Generator
@@ -10,7 +11,6 @@ from contextlib import closing
 from typing import Any
 
 from wenet_uio.base.uris import server_of, shown
-from wenet_uio.dataset.storage.backoff import Backoff
 from wenet_uio.dataset.storage.settings import deadline
 from wenet_uio.dataset.storage.transports import transport
 from wenet_uio.dataset.storage.versions import (
@@ -20,6 +20,35 @@ from wenet_uio.dataset.storage.versions import (
     StorageError,
     Version,
 )
+
+MOST_DOUBLINGS = 60
+"""Enough to reach any sensible longest pause; more would overflow a float after a long outage."""
+
+
+class Backoff:
+    """Counts failed attempts and gives the pause before the next one.
+
+    Pauses double from `first` up to `longest` seconds. Jitter of up to one half keeps processes
+    that failed together from trying again together.
+    """
+
+    def __init__(self, first: float, longest: float) -> None:
+        self._first, self._longest = first, longest
+        self.failures = 0
+        """Failed attempts since the last progress."""
+
+    def reset(self) -> None:
+        """Begin with the first pause again, since there was progress."""
+        self.failures = 0
+
+    def next_pause(self) -> float:
+        """Count a failed attempt; returns the seconds to wait before the next attempt."""
+        pause = min(
+            self._longest, self._first * 2.0 ** min(self.failures, MOST_DOUBLINGS)
+        ) * random.uniform(0.5, 1.0)
+        self.failures += 1
+        return pause
+
 
 log = logging.getLogger(__name__)
 
