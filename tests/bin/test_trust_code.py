@@ -128,7 +128,7 @@ def test_only_code_for_the_users_own_configs_reads_a_config_without_the_question
         "wenet_uio/bin/average_model.py",  # reads lora_conf only
         "wenet_uio/bin/train.py",  # that of the run itself, to resume it; --from asks the question
         "wenet_uio/config/__init__.py",
-        "wenet_uio/prepare/diagnose/bin_options.py",  # of training
+        "wenet_uio/prepare/diagnose/bin_estimate.py",  # of training
         # refuses code of other packages; operators do not run there
         "wenet_uio/addons/encoders/zipformer/exchange/icefall.py",
         "wenet_uio/search/recogniser.py",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from wenet_uio.text.numbers import with_spoken_numbers
+from wenet_uio.text.normalize import spell_numbers
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from wenet_uio.text.numbers import with_spoken_numbers
     ],
 )  # fmt: skip
 def test_numbers_with_one_reading_become_words(written, spoken):
-    assert with_spoken_numbers(written) == spoken
+    assert spell_numbers(written) == spoken
 
 
 @pytest.mark.parametrize(
@@ -27,12 +27,12 @@ def test_numbers_with_one_reading_become_words(written, spoken):
     ],
 )
 def test_other_texts_stay_as_they_are(text):
-    assert with_spoken_numbers(text) == text
+    assert spell_numbers(text) == text
 
 
 def test_every_number_below_a_hundred_has_words_of_its_own():
-    cardinals = {with_spoken_numbers(str(number)) for number in range(1, 100)}
-    ordinals = {with_spoken_numbers(f"{number}th") for number in range(1, 100)}
+    cardinals = {spell_numbers(str(number)) for number in range(1, 100)}
+    ordinals = {spell_numbers(f"{number}th") for number in range(1, 100)}
     assert len(cardinals) == len(ordinals) == 99
     assert not cardinals & ordinals
     assert not any(letter.isdigit() for text in cardinals | ordinals for letter in text)

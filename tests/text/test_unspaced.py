@@ -3,8 +3,7 @@
 import pytest
 
 from wenet_uio.text.char import CharSplitter
-from wenet_uio.text.labels import Tokenizer
-from wenet_uio.text.unspaced import has_unspaced, starts_of_characters
+from wenet_uio.text.labels import Tokenizer, has_unspaced, starts_of_characters
 
 
 def words(text):

@@ -26,8 +26,7 @@ from collections.abc import Sequence
 import yaml
 
 from wenet_uio.base.cli import command_parser, run
-from wenet_uio.prepare.diagnose.bin_estimate import estimate_bins
-from wenet_uio.prepare.diagnose.bin_options import add_options, config_of, data_of
+from wenet_uio.prepare.diagnose.bin_estimate import add_options, config_of, data_of, estimate_bins
 
 
 def parser() -> argparse.ArgumentParser:

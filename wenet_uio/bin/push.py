@@ -61,9 +61,8 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Upload the model and say what is where."""
     args = parser().parse_args(arguments)
-    from wenet_uio.addons.publish.licences import check_licence
     from wenet_uio.addons.publish.push import push
-    from wenet_uio.addons.publish.stage import stage_model
+    from wenet_uio.addons.publish.stage import check_licence, stage_model
 
     address = hub_address(args.name, args.revision)
     check_licence(args.license, args.license_name)

@@ -47,7 +47,7 @@ class Family:
     """`vocabulary(config)` returns the wenet_uio.models.speech_model.Vocabulary of the model."""
 
     special_tokens: Loaded | None = None
-    """`special_tokens(symbols)` returns the wenet_uio.text.published_tokens.SpecialTokens of a
+    """`special_tokens(symbols)` returns the wenet_uio.text.special_ids.SpecialTokens of a
     vocabulary that was published with models of this family; None for another vocabulary."""
 
     # The config.

@@ -10,7 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from wenet_uio.text.char import IDEOGRAPH, is_ideograph, split_symbols, starts_word
-from wenet_uio.text.own_units import OwnUnits
+from wenet_uio.text.labels import OwnUnits
 from wenet_uio.text.sampling import PieceSampler, Sampling
 from wenet_uio.text.symbols import WORD_START
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from wenet_uio.base.imports import need_extra
 from wenet_uio.text.byte_tokens import byte_of_char, starts_word
 from wenet_uio.text.char import is_ideograph, split_symbols
-from wenet_uio.text.own_units import OwnUnits
+from wenet_uio.text.labels import OwnUnits
 from wenet_uio.text.symbols import WORD_START
 
 if TYPE_CHECKING:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import operator
+import re
 import reprlib
+import unicodedata
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from random import Random
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from wenet_uio.text.own_units import OwnUnits
 from wenet_uio.text.sampling import Sampling
 from wenet_uio.text.symbols import BLANK, SOS_EOS, UNKNOWN
-from wenet_uio.text.unspaced import has_unspaced, starts_of_characters
 
 _NO_ID = -1
 """Stands for the id of a token outside a symbol table that has no <unk>."""
@@ -22,6 +23,58 @@ MOST_BYTES = 4
 """Bytes of a character in UTF-8."""
 Role = Literal["text", "source"]
 """Which text of a pair: the second, or the first. A sample with one text has the role `text`."""
+_UNSPACED = (
+    "\u3005-\u3007\u3040-\u30ff\u3105-\u312f\u31a0-\u31bf\u31f0-\u31ff\uff66-\uff9f"  # kana, zhuyin
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # ideographs
+    "\ua000-\ua48c"  # Yi
+    "\u0e01-\u0eff"  # Thai, Lao
+    "\u0f00-\u0fff"  # Tibetan
+    "\u1000-\u109f\ua9e0-\ua9fe\uaa60-\uaa7f"  # Burmese, Shan, Karen
+    "\u1780-\u17f9"  # Khmer
+    "\u1950-\u19df\u1a20-\u1aad\uaa80-\uaadf"  # scripts of the Tai languages
+    "\u1b00-\u1b7f\ua980-\ua9df"  # Balinese, Javanese
+)
+_HAS_UNSPACED = re.compile(f"[{_UNSPACED}]")
+_CONTINUES = re.compile(
+    "[ぁぃぅぇぉっゃゅょゎゕゖゝゞァィゥェォッャュョヮヵヶㇰ-ㇿーヽヾｧ-ｰﾞﾟ"
+    "ะาำๅๆฯະາຳຽໆຯ\u19b0-\u19b4\u19b8-\u19b9\u19bb-\u19c0\u19c8-\u19c9]"
+)
+"""Letters that belong to the letter before: small kana and long vowels; vowels that Thai, Lao and
+Tai Lue write after their consonant; signs of repetition."""
+_JOINS_NEXT = re.compile("[เแโใไເແໂໃໄ\u19b5-\u19b7\u19ba\uaab5\uaab6\uaab9\uaabb\uaabc]")
+"""Vowels that are written before their consonant."""
+_STACKS_NEXT = frozenset("\u17d2\u1039\u1a60\ua9c0\u1b44\u200d")
+"""Signs that put the next consonant below the one before: coeng, virama, and the joiner."""
+
+
+class OwnUnits(ABC):
+    """A splitter with a symbol table of its own; see `labels.Splitter` for its other methods."""
+
+    path_key: ClassVar[str] = "model_path"
+    """Key of tokenizer_conf with the path of the file."""
+    exact_length = False
+    path: str
+
+    @property
+    @abstractmethod
+    def symbols(self) -> dict[str, int]:
+        """{token: id} of the whole vocabulary."""
+
+    @abstractmethod
+    def __call__(self, text: str) -> list[str]:
+        """Cut a text into tokens."""
+
+    @abstractmethod
+    def starts_word(self, previous: str, token: str) -> bool:
+        """Tell whether `token` starts a new word after `previous`."""
+
+    @abstractmethod
+    def join(self, tokens: Sequence[str]) -> str:
+        """Return the text of the tokens."""
+
+    @abstractmethod
+    def identity(self) -> bytes:
+        """Return bytes that differ between splitters that may cut a text differently."""
 
 
 class Splitter(Protocol):
@@ -270,3 +323,48 @@ class CallableTokenizer:
 
 
 AnyTokenizer = Tokenizer | CallableTokenizer
+
+
+def has_unspaced(text: str) -> bool:
+    """Tell whether a text has a letter of a script that writes no space between words."""
+    return not text.isascii() and _HAS_UNSPACED.search(text) is not None
+
+
+def starts_character(before: str, after: str) -> bool:
+    """Tell whether a text may be cut between two neighbouring parts.
+
+    It may beside a letter of an unspaced script, unless the part after begins with a mark, a
+    small letter or a punctuation mark that belongs to the part before.
+    """
+    last, first = before[-1:], after[:1]
+    if not (has_unspaced(_base(before)) or has_unspaced(first)):
+        return False
+
+    category = unicodedata.category(first)
+    if category in ("Ps", "Pi"):  # an opening bracket or quotation mark
+        return True
+    if category[0] not in "LNS" or _CONTINUES.match(first):
+        return False
+
+    opens = unicodedata.category(last) in ("Ps", "Pi")
+    return not (opens or last in _STACKS_NEXT or _JOINS_NEXT.match(last))
+
+
+def starts_of_characters(parts: Sequence[str]) -> list[int]:
+    """Return the indexes of the parts of a text at which a character begins.
+
+    The first part begins one. Parts may be empty, such as that of a token without text.
+    """
+    starts: list[int] = []
+    previous = ""  # the last part that is not empty
+    for index, part in enumerate(parts):
+        if index == 0 or (previous and part and starts_character(previous, part)):
+            starts.append(index)
+        previous = part or previous
+
+    return starts
+
+
+def _base(text: str) -> str:
+    """Return the last letter of a text, without the marks and punctuation after it."""
+    return next((char for char in reversed(text) if unicodedata.category(char)[0] in "LN"), "")

@@ -1,17 +1,48 @@
-"""Ids of special tokens of the decoder and of the blank of CTC, as a train.yaml has them."""
+"""Ids of special tokens of the decoder and of the blank of CTC: as a train.yaml has them, and as a
+vocabulary was published with them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from wenet_uio.text.published_tokens import published_tokens
 from wenet_uio.text.symbols import BLANK, EOS, SOS, SOS_EOS
 from wenet_uio.text.tokenizer import OWN_UNITS
 
 if TYPE_CHECKING:
     from wenet_uio.config import Config
     from wenet_uio.config.text import TokenizerConf
+from dataclasses import dataclass
+
+from wenet_uio.config.family import families
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """Tokens with a fixed meaning in a published vocabulary."""
+
+    ids: Mapping[str, int]
+    """Ids by the names that tokenizer_conf.special_tokens has for them."""
+    sos: int
+    """The first token of a transcript."""
+    eos: int | None
+    """The last token of a transcript."""
+    blank: int | None
+    """A token that no text has."""
+
+
+def published_tokens(symbols: Mapping[str, int]) -> SpecialTokens | None:
+    """Return the special tokens of the family that has this vocabulary.
+
+    None for a vocabulary of no family.
+    """
+    for family in families():
+        tokens = family.special_tokens(symbols) if family.special_tokens else None
+        if tokens:
+            return tokens
+
+    return None
 
 
 def special_ids(conf: TokenizerConf, symbols: Mapping[str, int], size: int) -> dict[str, int]:

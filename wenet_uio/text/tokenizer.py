@@ -16,8 +16,7 @@ from wenet_uio.text.aggregate import AggregateTokenizer
 from wenet_uio.text.bpe import BpeSplitter, SentencepieceSplitter
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.hugging_face import HuggingFaceSplitter, tokenizer_file
-from wenet_uio.text.labels import Splitter, Tokenizer
-from wenet_uio.text.own_units import OwnUnits
+from wenet_uio.text.labels import OwnUnits, Splitter, Tokenizer
 from wenet_uio.text.sampling import Sampling
 from wenet_uio.text.symbols import read_non_lang_syms, read_symbols
 

@@ -7,8 +7,8 @@ import shutil
 import pytest
 
 from tests.support.hub.server import git_digest
-from wenet_uio.addons.publish import digests
-from wenet_uio.addons.publish.digests import check_digests
+from wenet_uio.addons.publish import pull
+from wenet_uio.addons.publish.pull import check_digests
 
 CONTENTS = {"avg.pt": bytes(range(256)) * 64, "train.yaml": b"encoder: conformer\n"}
 
@@ -37,8 +37,8 @@ def check(snapshot, tmp_path, monkeypatch):
         compared.append(path.name)
         original(path, blob)
 
-    original = digests._compare
-    monkeypatch.setattr(digests, "_compare", compare)
+    original = pull._compare
+    monkeypatch.setattr(pull, "_compare", compare)
 
     def run(compare_all=False):
         compared.clear()

@@ -9,8 +9,7 @@ import yaml
 
 from tests.support import preloaded
 from tests.support.hub.server import READER, WRITER
-from wenet_uio.addons.publish.licences import LICENCES, check_licence
-from wenet_uio.addons.publish.stage import stage_model
+from wenet_uio.addons.publish.stage import LICENCES, check_licence, stage_model
 from wenet_uio.base.hub_address import HubAddress
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.prepare.list_making import make_raw_list

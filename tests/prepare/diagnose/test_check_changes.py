@@ -4,7 +4,7 @@ from pathlib import Path
 from tests.support.data.checking import check
 from tests.support.data.packing import pack
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
-from wenet_uio.prepare.diagnose.check_changes import changed_shards
+from wenet_uio.prepare.diagnose.check_shards import changed_shards
 from wenet_uio.prepare.sharding import ShardOptions
 
 

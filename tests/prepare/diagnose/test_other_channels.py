@@ -5,7 +5,7 @@ import pytest
 import soundfile
 
 from wenet_uio.dataset.types import AudioUtterance
-from wenet_uio.prepare.diagnose.other_channels import other_sound
+from wenet_uio.prepare.diagnose.check_samples import other_sound
 
 RATE = 8000
 SECOND = np.random.default_rng(0).normal(0, 0.1, RATE)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from wenet_uio.prepare.texts import TEXTS
 from wenet_uio.scoring.wer import Counts, align
 from wenet_uio.scoring.words import WordRules
-from wenet_uio.text.numbers import with_spoken_numbers
+from wenet_uio.text.normalize import spell_numbers
 from wenet_uio.text.table import read_table
 
 DIGITS = ("keep", "leave_out", "words")
@@ -111,7 +111,7 @@ class Spelling:
 
     def __call__(self, text: str) -> str:
         """Return a text as it is written in a label."""
-        return TEXTS[self.text](with_spoken_numbers(text) if self.digits == "words" else text)
+        return TEXTS[self.text](spell_numbers(text) if self.digits == "words" else text)
 
     def reason(self, text: str) -> LeftOut | None:
         """Say why a text, as it is written in a label, cannot be one; None if it can."""

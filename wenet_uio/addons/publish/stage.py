@@ -1,5 +1,5 @@
 """Copy the files of a model into a folder as they are published: config, units, CMVN, weights or an
-export, and the model card.
+export, and the model card, which names a licence.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from wenet_uio.addons.publish.model_card import CardFacts, model_card_text
 from wenet_uio.addons.publish.pull import licence_of, stated_in
 from wenet_uio.api.load import TORCHSCRIPT, has_onnx, load_model, model_files
 from wenet_uio.base.hub_address import HubAddress, hub_address, is_hub_address
+from wenet_uio.base.messages import nearest_name
 from wenet_uio.base.run_files import FINAL_WEIGHTS, MODEL_CARD, TRAIN_CONFIG, read_starts
 from wenet_uio.config import save_config
 from wenet_uio.config.named_files import copy_files
@@ -25,6 +26,22 @@ LOADED = {
     *(f"{folder}/{name}" for folder in FOLDERS for name in ONNX),
 }
 """Files of which load_model takes the first: a model must not have those of another."""
+_IDENTIFIERS = """
+afl-3.0 agpl-3.0 apache-2.0 apple-amlr apple-ascl artistic-2.0 bigcode-openrail-m
+bigscience-bloom-rail-1.0 bigscience-openrail-m bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear
+bsl-1.0 c-uda cc cc-by-2.0 cc-by-2.5 cc-by-3.0 cc-by-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0
+cc-by-nc-nd-3.0 cc-by-nc-nd-4.0 cc-by-nc-sa-2.0 cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cc-by-nd-4.0
+cc-by-sa-3.0 cc-by-sa-4.0 cc0-1.0 cdla-permissive-1.0 cdla-permissive-2.0 cdla-sharing-1.0
+creativeml-openrail-m deepfloyd-if-license ecl-2.0 epl-1.0 epl-2.0 etalab-2.0 eupl-1.1 eupl-1.2
+fair-noncommercial-research-license gemma gfdl gpl gpl-2.0 gpl-3.0 grok2-community h-research
+intel-research isc lgpl lgpl-2.1 lgpl-3.0 lgpl-lr llama2 llama3 llama3.1 llama3.2 llama3.3
+llama4 lppl-1.3c mit mpl-2.0 ms-pl ncsa odbl odc-by ofl-1.1 openmdw-1.0 openmdw-1.1 openrail
+openrail++ osl-3.0 other pddl postgresql unknown unlicense wtfpl zlib
+"""
+LICENCES = frozenset(_IDENTIFIERS.split())
+"""Identifiers of https://huggingface.co/docs/hub/repositories-licenses. A licence that the hub has
+learned since then may stand in the front matter of the card, which the hub checks itself."""
+OTHER = "other"
 
 
 @dataclass(frozen=True)
@@ -146,3 +163,24 @@ def _card(run: Path, facts: CardFacts) -> str:
         )
 
     return card
+
+
+def check_licence(licence: str | None, name: str | None) -> None:
+    """Check a licence and, of a licence that has no identifier, its name.
+
+    Raises:
+        ValueError: the hub has no such identifier, or the name and the identifier do not belong
+            together.
+    """
+    if licence is not None and licence not in LICENCES:
+        nearest = nearest_name(licence, sorted(LICENCES))
+        hint = f"; did you mean {nearest}?" if nearest else "."
+        raise ValueError(
+            f"--license {licence}: the hub has no licence of this name{hint} A licence without an "
+            f"identifier is --license {OTHER} --license_name NAME"
+        )
+    if name is not None and licence != OTHER:
+        raise ValueError(
+            f"--license_name {name}: it names a licence without an identifier; give --license {OTHER} "
+            "too"
+        )

@@ -26,8 +26,7 @@ from wenet_uio.prepare.diagnose.check_samples import RATE_EXAMPLES, Checker, Fen
 from wenet_uio.prepare.diagnose.findings import Finding, Report
 from wenet_uio.prepare.diagnose.histogram import LogHistogram
 from wenet_uio.text.aggregate import AggregateSplitter
-from wenet_uio.text.labels import Tokenizer
-from wenet_uio.text.own_units import OwnUnits
+from wenet_uio.text.labels import OwnUnits, Tokenizer
 from wenet_uio.text.symbols import BLANK, SOS_EOS, UNKNOWN
 
 ROWS_A_SPAN = 250

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from wenet_uio.audio.decoders import FRAME_RATE, INT16_SCALE, why_past_the_end
-from wenet_uio.audio.read import OUT_OF_RESOURCES
+from wenet_uio.audio.lost_sound import SHORTEST, is_quiet, sounds
+from wenet_uio.audio.read import OUT_OF_RESOURCES, audio_info, read_audio
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.chain.model_bounds import NO_CTC_PATH, CtcFrames
 from wenet_uio.dataset.corpus.base import Corpus
@@ -29,7 +30,6 @@ from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.dataset.types import AudioUtterance, Example, SampleRef, SkipSample, Utterance
 from wenet_uio.prepare.diagnose.findings import Finding
 from wenet_uio.prepare.diagnose.histogram import LogHistogram
-from wenet_uio.prepare.diagnose.other_channels import other_sound
 from wenet_uio.text.aggregate import UnknownLanguageError
 from wenet_uio.text.characters import oddities, visible, without_invisible
 from wenet_uio.text.labels import Tokenizer
@@ -47,6 +47,8 @@ SHOWN_TEXT = 60
 """Characters of a text that a finding quotes."""
 SHOWN_TOKENS = 10
 """Unknown tokens of a text that a finding names."""
+FRAME = 0.02
+"""Seconds of which a level is measured."""
 
 
 class Span(NamedTuple):
@@ -326,3 +328,39 @@ class Checker:
         reasons = [reason for reason, is_out in filters if is_out]
         if reasons:
             part.filtered[reasons[0]] += 1
+
+
+def other_sound(utterance: AudioUtterance, channel: int | str) -> str | None:
+    """Say which channels sound while the read channel is quiet; None if no channel does.
+
+    Args:
+        channel: number of the read channel; `mix` reads all.
+
+    Raises:
+        AudioError: the audio cannot be read.
+    """
+    if channel == "mix":
+        return None
+    info = audio_info(utterance.audio)
+    if info.is_features or info.channels < 2:
+        return None
+
+    levels = _levels(utterance)
+    quiet = is_quiet(levels[int(channel)])
+    lost = []
+    for number, of_channel in enumerate(levels):
+        seconds = FRAME * np.count_nonzero(quiet & sounds(of_channel))
+        if number != channel and seconds >= SHORTEST:
+            lost.append(f"channel {number} sounds for {seconds:.1f} s in which it is quiet")
+
+    return f"channel {channel} is read; {', '.join(lost)}" if lost else None
+
+
+def _levels(utterance: AudioUtterance) -> np.ndarray:
+    """Return the level of each frame of each channel, (channels, frames), in dB of full scale."""
+    waveform, rate = read_audio(utterance.audio, utterance.start, utterance.end, channel=None)
+    length = max(1, round(FRAME * rate))
+    num_frames, channels = len(waveform) // length, waveform.shape[1]
+    frames = waveform[: num_frames * length].reshape(num_frames, length, channels) / INT16_SCALE
+    power = np.mean(np.square(frames, dtype=np.float64), axis=1).T
+    return 10 * np.log10(np.maximum(power, 1e-12))

@@ -1,4 +1,4 @@
-"""Check whole shards, and open a list although some of its shards are broken."""
+"""Check whole shards, find those that changed since their list was indexed, and open a list although some of its shards are broken."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
+from wenet_uio.base.files import digest_of
 from wenet_uio.dataset.corpus.base import Corpus
+from wenet_uio.dataset.corpus.columns import find_columns
 from wenet_uio.dataset.corpus.index import Problem, find_index
 from wenet_uio.dataset.corpus.indexing import (
     build_index,
@@ -28,7 +32,6 @@ from wenet_uio.dataset.ledger import NOT_INDEXED
 from wenet_uio.dataset.open import MixtureSource, open_corpus, open_source, read_source
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.kept_files import making, places_of
-from wenet_uio.prepare.diagnose.check_changes import changed_shards
 from wenet_uio.prepare.diagnose.findings import Finding
 
 MISSING = "in a shard that is missing"
@@ -196,3 +199,35 @@ def _update_index(data_list: str, layout: Layout, checked: list[_Checked]) -> No
     if index.columns["digest"].tolist() != digests or bad - known_bad:
         with making(places_of(index_of(data_list, layout))):
             build_index(data_list, "shard", layout=layout)
+
+
+def changed_shards(data_list: str, layout: Layout) -> list[Finding]:
+    """Find shards that were packed anew since their list was indexed, with other samples.
+
+    Damaged shards, and lists that changed since they were indexed, are left to other checks.
+    """
+    indexes = (find_columns(path) for path in places_of(index_of(data_list, layout)))
+    columns, meta = next(filter(None, indexes), ({}, {}))
+    if meta.get("type") != "shard" or meta["digest"] != digest_of(data_list):
+        return []
+
+    # The paths of all shards are one text; `ends` has the end of each.
+    ends = columns["path_end"].astype(np.int64).tolist()
+    starts = [0, *ends][:-1]
+    paths = columns["paths"].tobytes()
+    findings = []
+
+    for start, end, digest, samples in zip(
+        starts, ends, columns["digest"], columns["samples"], strict=True
+    ):
+        shard = paths[start:end].decode()
+        try:
+            rows, bad = index_shard(shard, data_list, layout)
+        except (OSError, ValueError):
+            continue
+
+        if rows.digest() != int(digest) and not bad:
+            detail = f"{samples} samples when the list was indexed, {len(rows)} now, not the same"
+            findings.append(Finding("changed_shard", ShardFiles.parse(shard).tar, detail))
+
+    return findings

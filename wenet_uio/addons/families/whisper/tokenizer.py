@@ -26,8 +26,8 @@ from wenet_uio.addons.families.whisper.tokens import (
 from wenet_uio.base.imports import need_extra
 from wenet_uio.text.byte_tokens import byte_of_char, bytes_of, name_of, starts_word
 from wenet_uio.text.char import split_symbols
-from wenet_uio.text.own_units import OwnUnits
-from wenet_uio.text.published_tokens import SpecialTokens
+from wenet_uio.text.labels import OwnUnits
+from wenet_uio.text.special_ids import SpecialTokens
 
 if TYPE_CHECKING:
     from tiktoken import Encoding
