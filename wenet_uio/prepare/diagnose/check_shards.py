@@ -1,4 +1,6 @@
-"""Check whole shards, find those that changed since their list was indexed, and open a list although some of its shards are broken."""
+"""Check whole shards, find those that changed since their list was indexed, and open a list although
+some of its shards are broken.
+"""
 
 from __future__ import annotations
 
