@@ -170,6 +170,7 @@ def done_in(folder: Path, environment: dict[str, str], command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.all
 def test_from_a_corpus_to_words_without_the_clone(
     lib: Path, installed: dict[str, str], tmp_path: Path, make_utterances
 ) -> None:

@@ -148,7 +148,7 @@ def training(folder: Path, kind: str, train: str, *options: str) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["raw", "shard"])
-@pytest.mark.parametrize("locks", ["nfs", "none"])
+@pytest.mark.parametrize("locks", ["nfs", pytest.param("none", marks=pytest.mark.all)])
 def test_two_ranks_train_from_a_list_without_an_index(
     run: Run, tmp_path: Path, kind: str, locks: str
 ) -> None:
@@ -169,7 +169,7 @@ def test_two_ranks_train_from_a_list_without_an_index(
     assert ("cannot be locked" in done.stderr) == (locks == "none"), done.stderr
 
 
-@pytest.mark.parametrize("locks", ["nfs", "none"])
+@pytest.mark.parametrize("locks", ["nfs", pytest.param("none", marks=pytest.mark.all)])
 def test_two_ranks_read_audio_that_was_away_when_its_list_was_indexed(
     run: Run, tmp_path: Path, locks: str
 ) -> None:

@@ -102,6 +102,7 @@ def test_a_batch_stays_chosen_when_it_is_dealt_to_another_rank(browser, tmp_path
     assert "2 ranks" in page.locator("#dealt").text_content()
 
 
+@pytest.mark.all
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_shows_the_page_without_scrolling_sideways_and_a_tap_chooses(
     browser, tmp_path, scheme
@@ -123,6 +124,7 @@ def test_a_phone_shows_the_page_without_scrolling_sideways_and_a_tap_chooses(
     assert faults == []
 
 
+@pytest.mark.all
 @pytest.mark.parametrize(
     ("utterances", "text"),
     [
@@ -138,6 +140,7 @@ def test_the_page_says_how_many_ranks_have_no_utterance(browser, tmp_path, utter
     assert faults == []
 
 
+@pytest.mark.all
 @pytest.mark.parametrize("width", [390, 1400])
 def test_no_label_of_a_chart_is_cut_off(browser, width):
     drawn = "".join(
@@ -162,6 +165,7 @@ def test_no_label_of_a_chart_is_cut_off(browser, width):
     assert cut_off == []
 
 
+@pytest.mark.all
 def test_only_what_is_seen_of_a_large_plan_is_drawn(browser, tmp_path, monkeypatch):
     monkeypatch.setattr(plan_page, "MOST_UTTERANCES", 700)
     path, plan = write_page(tmp_path, [70_000])
