@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from wenet_uio.base.imports import loads_when_used
 
 if TYPE_CHECKING:
+    from wenet_uio.addons.listen.load import load_model
+    from wenet_uio.addons.listen.options import TranscribeOptions
+    from wenet_uio.addons.listen.recogniser import SpeechRecogniser
     from wenet_uio.addons.publish.load import from_pretrained
-    from wenet_uio.api.load import load_model
-    from wenet_uio.api.options import TranscribeOptions
-    from wenet_uio.api.recogniser import SpeechRecogniser
     from wenet_uio.search.results import (
         Transcript,
         TranscriptSegment,

@@ -13,7 +13,7 @@ import torch
 import yaml
 from serve_clients import PACKET, RATE, Talk, Told
 
-from wenet_uio.api.load import load_model
+from wenet_uio.addons.listen.load import load_model
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.read import read_audio
 from wenet_uio.config import load_config

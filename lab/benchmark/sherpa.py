@@ -29,7 +29,7 @@ import torch
 from provenance import provenance, settings
 from serve_model import RATE, join_recordings, write_model
 
-from wenet_uio.api.load import load_model
+from wenet_uio.addons.listen.load import load_model
 from wenet_uio.base.cli import run
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.search.live import Failed, advance

@@ -92,8 +92,12 @@ def anchors_in(page):
 @pytest.mark.parametrize(
     ("text", "page", "expected"),
     [
-        ("[a](../search/README.md#b)", "wenet_uio/api.md", "[a](search.md#b)"),
-        ("[`a`](b.py), [c](../../docs/install.md)", "wenet_uio/api.md", "`a`, [c](../install.md)"),
+        ("[a](../search/README.md#b)", "wenet_uio/addons/listen.md", "[a](search.md#b)"),
+        (
+            "[`a`](b.py), [c](../../docs/install.md)",
+            "wenet_uio/addons/listen.md",
+            "`a`, [c](../install.md)",
+        ),
         ("[a](../../examples/fsdd/s0)", "how-to/mix.md", "[a](../examples/fsdd/s0.md)"),
         ("[a](docs/how-to/)", "overview.md", "[a](how-to/index.md)"),
         ("[a](plan.ipynb)", "notebooks/index.md", "[a](plan.md)"),

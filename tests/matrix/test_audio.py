@@ -33,7 +33,7 @@ from tests.support.audio.encoded import (
 )
 from tests.support.audio.every_format import DAMAGE
 from tests.support.data.parquet import write_table
-from wenet_uio.api.inputs import Input
+from wenet_uio.addons.listen.inputs import Input
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.read import audio_info, read_audio
 from wenet_uio.base.executor import Executor

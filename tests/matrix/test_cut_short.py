@@ -16,7 +16,7 @@ import pytest
 import soundfile
 
 from tests.support.data.parquet import write_table
-from wenet_uio.api.inputs import Input
+from wenet_uio.addons.listen.inputs import Input
 from wenet_uio.base.executor import Executor
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.config.source import parse_source

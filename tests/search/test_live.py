@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import wenet_uio
-from tests.api.conftest import RATE, bursts, write_model
+from tests.addons.listen.conftest import RATE, bursts, write_model
 from tests.support.search.tone_model import TONE, tones, write_tone_model
 from wenet_uio.dataset.chain.waveform import resample
 from wenet_uio.export.onnx_files import to_onnx

@@ -10,7 +10,7 @@ import soundfile
 import torch
 
 import wenet_uio
-from tests.api.conftest import RATE, write_model
+from tests.addons.listen.conftest import RATE, write_model
 from tests.support.search.tone_model import tones, write_tone_model
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.models import recording

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.api.conftest import RATE
+from tests.addons.listen.conftest import RATE
 from wenet_uio.dataset.chain.waveform import resample
 from wenet_uio.search.stream_audio import NEVER_MORE, PIECE, StreamAudio, StreamResampler
 

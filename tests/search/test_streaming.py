@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.api.conftest import RATE, bursts, write_model
+from tests.addons.listen.conftest import RATE, bursts, write_model
 from tests.search.test_stream_audio import parts
 from wenet_uio.dataset.chain.waveform import resample
 from wenet_uio.models.chunks import ChunkEncoder, encode_chunk_by_chunk

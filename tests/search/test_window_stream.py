@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import wenet_uio
-from tests.api.conftest import RATE, write_model
+from tests.addons.listen.conftest import RATE, write_model
 from tests.search.test_live import finals, heard, run
 from tests.support.search.noisy_speech import noise, spread
 from tests.support.search.tone_model import tones, write_tone_model

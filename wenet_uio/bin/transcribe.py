@@ -25,9 +25,9 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from wenet_uio.api.inputs import Input
-from wenet_uio.api.load import load_model
-from wenet_uio.api.options import TranscribeOptions
+from wenet_uio.addons.listen.inputs import Input
+from wenet_uio.addons.listen.load import load_model
+from wenet_uio.addons.listen.options import TranscribeOptions
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.read import audio_info
 from wenet_uio.base.cli import command_parser, run

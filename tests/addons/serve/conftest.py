@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import wenet_uio
-from tests.api.conftest import bursts, write_model
+from tests.addons.listen.conftest import bursts, write_model
 from tests.support.serve.browser import Visitor
 from tests.support.serve.clients import served
 from tests.support.serve.trained_digits import train_model

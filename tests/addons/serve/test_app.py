@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
+from tests.addons.listen.conftest import write_model
 from tests.addons.serve.conftest import NO_ENDS
-from tests.api.conftest import write_model
 from tests.support.serve.clients import START, of_type, openai_client, sentences, served, speak
 from wenet_uio import load_model
 from wenet_uio.addons.serve.options import ServeOptions

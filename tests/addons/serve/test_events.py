@@ -10,8 +10,8 @@ import aiohttp
 import numpy as np
 import pytest
 
+from tests.addons.listen.conftest import bursts
 from tests.addons.serve.test_transcriptions import encoded, post
-from tests.api.conftest import bursts
 from tests.support.serve.clients import openai_client, served
 from wenet_uio.addons.serve import events
 from wenet_uio.addons.serve.options import Limits, ServeOptions

@@ -11,7 +11,7 @@ import pytest
 import soundfile
 
 import wenet_uio
-from tests.api.conftest import RATE
+from tests.addons.listen.conftest import RATE
 from tests.support.search.tone_model import tones, write_tone_model
 from tests.support.serve.clients import openai_client, sentences, served, speak
 from wenet_uio.addons.serve.options import ServeOptions

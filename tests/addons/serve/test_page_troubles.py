@@ -11,8 +11,8 @@ import pytest
 import soundfile
 
 import wenet_uio
+from tests.addons.listen.conftest import RATE, write_model
 from tests.addons.serve.test_events import slowed
-from tests.api.conftest import RATE, write_model
 from tests.support.serve.browser import chromium
 from tests.support.serve.clients import served
 from wenet_uio.addons.serve.options import Limits, ServeOptions

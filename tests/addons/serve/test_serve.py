@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 from aiohttp.http_exceptions import BadStatusLine
 
-from tests.api.conftest import bursts, write_model
+from tests.addons.listen.conftest import bursts, write_model
 from tests.support import preloaded
 from tests.support.serve.clients import START, of_type
+from wenet_uio.addons.listen.load import load_model
 from wenet_uio.addons.serve import command as serve
 from wenet_uio.addons.serve.app import Server
 from wenet_uio.addons.serve.listen import is_fault_of_server
 from wenet_uio.addons.serve.listen import serve as listen
 from wenet_uio.addons.serve.options import ServeOptions
-from wenet_uio.api.load import load_model
 
 
 @pytest.fixture(scope="module")

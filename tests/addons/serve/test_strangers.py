@@ -12,8 +12,8 @@ import aiohttp
 import numpy as np
 import pytest
 
+from tests.addons.listen.conftest import write_model
 from tests.addons.serve.test_transcriptions import encoded
-from tests.api.conftest import write_model
 from tests.support import preloaded
 from tests.support.serve.clients import sentences, speak
 from tests.support.serve.strangers import FORM, PATH, crowd

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import wenet_uio
-from tests.api.conftest import TRANSDUCER, write_model
+from tests.addons.listen.conftest import TRANSDUCER, write_model
 from wenet_uio.addons.serve.app import Server
 from wenet_uio.addons.serve.messages import Start
 from wenet_uio.addons.serve.options import ServeOptions

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tests.api.conftest import RATE, write_model
+from tests.addons.listen.conftest import RATE, write_model
 from wenet_uio.search.decode import Search
 from wenet_uio.search.recogniser import load_recogniser
 from wenet_uio.search.transcription import Transcriber

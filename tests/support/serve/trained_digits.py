@@ -13,7 +13,7 @@ import torch
 import yaml
 from torch.nn.utils.rnn import pad_sequence
 
-from tests.api.conftest import CONFIG
+from tests.addons.listen.conftest import CONFIG
 from wenet_uio.config import load_config
 from wenet_uio.config.dataset import FbankConf
 from wenet_uio.dataset.chain.fbank import fbank

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from wenet_uio.addons.listen.load import load_model
+from wenet_uio.addons.listen.recogniser import SpeechRecogniser
 from wenet_uio.addons.publish.pull import Pulled, pull
-from wenet_uio.api.load import load_model
-from wenet_uio.api.recogniser import SpeechRecogniser
 from wenet_uio.base.hub_address import hub_address
 from wenet_uio.base.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
 from wenet_uio.convert.converted import write_model

@@ -7,9 +7,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from wenet_uio.addons.listen.load import TORCHSCRIPT, has_onnx, load_model, model_files
 from wenet_uio.addons.publish.model_card import CardFacts, model_card_text
 from wenet_uio.addons.publish.pull import licence_of, stated_in
-from wenet_uio.api.load import TORCHSCRIPT, has_onnx, load_model, model_files
 from wenet_uio.base.hub_address import HubAddress, hub_address, is_hub_address
 from wenet_uio.base.messages import nearest_name
 from wenet_uio.base.run_files import FINAL_WEIGHTS, MODEL_CARD, TRAIN_CONFIG, read_starts

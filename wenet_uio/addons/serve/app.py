@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from aiohttp import web
 
+from wenet_uio.addons.listen.recogniser import SpeechRecogniser
 from wenet_uio.addons.serve.access import (
     WrongHostError,
     bearer,
@@ -30,7 +31,6 @@ from wenet_uio.addons.serve.metrics import Metrics
 from wenet_uio.addons.serve.options import ServeOptions
 from wenet_uio.addons.serve.session import Session
 from wenet_uio.addons.serve.transcriptions import Transcriptions, spelled
-from wenet_uio.api.recogniser import SpeechRecogniser
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.base.messages import listed
 from wenet_uio.search.live import LiveStream, advance

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from wenet_uio.addons.listen.load import load_model
 from wenet_uio.addons.serve.options import Limits, ServeOptions
-from wenet_uio.api.load import load_model
 from wenet_uio.base.cli import command_parser
 from wenet_uio.base.hub_address import add_revision, name_of
 from wenet_uio.base.imports import need_extra

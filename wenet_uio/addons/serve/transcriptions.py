@@ -18,6 +18,9 @@ from typing import Any
 
 from aiohttp import web
 
+from wenet_uio.addons.listen.inputs import Input
+from wenet_uio.addons.listen.options import TranscribeOptions
+from wenet_uio.addons.listen.recogniser import SpeechRecogniser
 from wenet_uio.addons.serve.events import EventFeed, GoneError
 from wenet_uio.addons.serve.forms import Upload
 from wenet_uio.addons.serve.messages import (
@@ -35,9 +38,6 @@ from wenet_uio.addons.serve.messages import (
 from wenet_uio.addons.serve.metrics import Metrics
 from wenet_uio.addons.serve.options import ServeOptions
 from wenet_uio.addons.serve.transfers import Transfers
-from wenet_uio.api.inputs import Input
-from wenet_uio.api.options import TranscribeOptions
-from wenet_uio.api.recogniser import SpeechRecogniser
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.interruption import interruptible
 from wenet_uio.audio.read import audio_info, is_array

@@ -9,7 +9,7 @@ import torch
 import yaml
 
 import wenet_uio
-from tests.api.conftest import RATE, bursts, write_model
+from tests.addons.listen.conftest import RATE, bursts, write_model
 from wenet_uio.config import load_config
 from wenet_uio.export.torchscript import to_torchscript
 from wenet_uio.search.recogniser import load_recogniser

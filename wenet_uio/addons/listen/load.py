@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from wenet_uio.api.recogniser import SpeechRecogniser
+from wenet_uio.addons.listen.recogniser import SpeechRecogniser
 from wenet_uio.base.run_files import TRAIN_CONFIG
 from wenet_uio.export.exported import (
     ExportedModel,

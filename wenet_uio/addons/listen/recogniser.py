@@ -12,8 +12,8 @@ from typing import Any, overload
 
 import torch
 
-from wenet_uio.api.inputs import Input, inputs_of
-from wenet_uio.api.options import TranscribeOptions
+from wenet_uio.addons.listen.inputs import Input, inputs_of
+from wenet_uio.addons.listen.options import TranscribeOptions
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.base.options import values_of
 from wenet_uio.export.exported import ExportedEncoder

@@ -10,7 +10,7 @@ import soundfile
 import torch
 
 import wenet_uio
-from tests.api.conftest import RATE, TRANSDUCER, bursts, write_model
+from tests.addons.listen.conftest import RATE, TRANSDUCER, bursts, write_model
 from tests.support.storage.servers import serving
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.search.speech import MARGIN
