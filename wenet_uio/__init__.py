@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from wenet_uio.addons.listen.load import load_model
     from wenet_uio.addons.listen.options import TranscribeOptions
     from wenet_uio.addons.listen.recogniser import SpeechRecogniser
-    from wenet_uio.addons.publish.load import from_pretrained
-    from wenet_uio.search.results import (
+    from wenet_uio.addons.listen.results import (
         Transcript,
         TranscriptSegment,
         TranscriptToken,
         TranscriptWord,
     )
-    from wenet_uio.search.streaming import Stream
+    from wenet_uio.addons.listen.streaming import Stream
+    from wenet_uio.addons.publish.load import from_pretrained
 
 __version__ = "0.1.0"
 

@@ -13,6 +13,7 @@ import torch
 import yaml
 from serve_clients import PACKET, RATE, Talk, Told
 
+from wenet_uio.addons.listen.live import Failed, Final, advance
 from wenet_uio.addons.listen.load import load_model
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.read import read_audio
@@ -21,7 +22,6 @@ from wenet_uio.config.dataset import FbankConf
 from wenet_uio.dataset.chain.fbank import fbank
 from wenet_uio.dataset.chain.waveform import resample
 from wenet_uio.models import build_model
-from wenet_uio.search.live import Failed, Final, advance
 
 BINS = 80
 UNITS = 500

@@ -29,10 +29,10 @@ import torch
 from provenance import provenance, settings
 from serve_model import RATE, join_recordings, write_model
 
+from wenet_uio.addons.listen.live import Failed, advance
 from wenet_uio.addons.listen.load import load_model
 from wenet_uio.base.cli import run
 from wenet_uio.dataset.formats.data_list import RawLine
-from wenet_uio.search.live import Failed, advance
 
 CHUNK, LEFT_CHUNKS = 16, 4
 """Encoder frames of a chunk, and chunks before it."""

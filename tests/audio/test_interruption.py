@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import soundfile
 
+from wenet_uio.addons.listen.speech import find_speech
 from wenet_uio.audio.interruption import check_interruption, interruptible
 from wenet_uio.audio.read import read_audio
-from wenet_uio.search.speech import find_speech
 
 
 class VanishedError(Exception):

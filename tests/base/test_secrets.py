@@ -14,13 +14,13 @@ import yaml
 from tests.support import preloaded
 from tests.support.storage.servers import serving
 from tests.support.train.training_corpus import CONFIG, write_corpus
+from wenet_uio.addons.listen.alignment_files import write_alignments
 from wenet_uio.config import load_config, save_config
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.open import open_corpus
 from wenet_uio.dataset.storage.versions import DriverError
 from wenet_uio.dataset.types import Skipped
 from wenet_uio.prepare.list_making import make_raw_list, manifest_of
-from wenet_uio.search.alignment_files import write_alignments
 from wenet_uio.search.recognition import Recognition, write_recognition
 
 ROOT = Path(__file__).parents[2]

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import soundfile
 
+from wenet_uio.addons.listen.speech import MARGIN
 from wenet_uio.audio.read import AudioReader
 from wenet_uio.bin import transcribe
 from wenet_uio.search import MODES, transcription
-from wenet_uio.search.speech import MARGIN
 
 ROOT = Path(__file__).parents[2]
 RATE = 16000

@@ -14,9 +14,9 @@ import pytest
 import soundfile
 
 from tests.support import preloaded
+from wenet_uio.addons.listen.streaming import obstacle_of
 from wenet_uio.config import load_config
 from wenet_uio.models import build_model
-from wenet_uio.search.streaming import obstacle_of
 
 RECIPE = Path(__file__).parents[2] / "examples/espeak/s0"
 RATE = 22050

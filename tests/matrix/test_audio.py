@@ -34,6 +34,7 @@ from tests.support.audio.encoded import (
 from tests.support.audio.every_format import DAMAGE
 from tests.support.data.parquet import write_table
 from wenet_uio.addons.listen.inputs import Input
+from wenet_uio.addons.listen.speech import blocks
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.read import audio_info, read_audio
 from wenet_uio.base.executor import Executor
@@ -46,7 +47,6 @@ from wenet_uio.prepare.diagnose.check import Reading, check_corpus
 from wenet_uio.prepare.diagnose.check_shards import opened_for_check
 from wenet_uio.prepare.list_making import make_shard_list
 from wenet_uio.prepare.sharding import ShardOptions
-from wenet_uio.search.speech import blocks
 
 pytestmark = pytest.mark.skipif(not HAS_FFMPEG, reason="needs ffmpeg")
 

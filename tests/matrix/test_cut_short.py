@@ -17,6 +17,7 @@ import soundfile
 
 from tests.support.data.parquet import write_table
 from wenet_uio.addons.listen.inputs import Input
+from wenet_uio.addons.listen.tracks import Track, Tracks
 from wenet_uio.base.executor import Executor
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.config.source import parse_source
@@ -28,7 +29,6 @@ from wenet_uio.prepare.joining import Joining, join_utterances
 from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
 from wenet_uio.prepare.manifests import convert_manifest
 from wenet_uio.prepare.sharding import ShardOptions
-from wenet_uio.search.tracks import Track, Tracks
 
 CONTAINERS = ("WAV", "WAVEX", "RF64", "W64", "AIFF", "AU", "NIST")
 """Names in libsndfile."""

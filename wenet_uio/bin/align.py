@@ -28,6 +28,12 @@ from pathlib import Path
 
 import torch
 
+from wenet_uio.addons.listen.alignment import align_batches
+from wenet_uio.addons.listen.alignment_files import (
+    write_alignments,
+    write_clean_list,
+    write_textgrids,
+)
 from wenet_uio.base.cli import command_parser, run
 from wenet_uio.config.command_line import (
     add_config_options,
@@ -42,8 +48,6 @@ from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import Skipped
 from wenet_uio.models import build_trained
-from wenet_uio.search.alignment import align_batches
-from wenet_uio.search.alignment_files import write_alignments, write_clean_list, write_textgrids
 from wenet_uio.search.recogniser import load_model_config, with_static_batches
 from wenet_uio.search.recognition import keys_of
 from wenet_uio.search.timing import FrameClock

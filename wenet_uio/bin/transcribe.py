@@ -28,6 +28,9 @@ from tqdm import tqdm
 from wenet_uio.addons.listen.inputs import Input
 from wenet_uio.addons.listen.load import load_model
 from wenet_uio.addons.listen.options import TranscribeOptions
+from wenet_uio.addons.listen.results import TranscriptSegment
+from wenet_uio.addons.listen.subtitles import srt, vtt
+from wenet_uio.addons.listen.transcription import Cutting
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.read import audio_info
 from wenet_uio.base.cli import command_parser, run
@@ -39,9 +42,6 @@ from wenet_uio.config.command_line import add_trust_code
 from wenet_uio.convert.named_model import local_model
 from wenet_uio.search import MODES, check_modes
 from wenet_uio.search.options import add_decode_options, decode_options, scorer_options
-from wenet_uio.search.results import TranscriptSegment
-from wenet_uio.search.subtitles import srt, vtt
-from wenet_uio.search.transcription import Cutting
 from wenet_uio.train.distributed import World, use_cpu_threads
 
 SUFFIXES = {"text": "txt", "json": "json", "srt": "srt", "vtt": "vtt"}

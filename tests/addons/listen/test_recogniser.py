@@ -12,9 +12,9 @@ import torch
 import wenet_uio
 from tests.addons.listen.conftest import RATE, TRANSDUCER, bursts, write_model
 from tests.support.storage.servers import serving
+from wenet_uio.addons.listen.speech import MARGIN
+from wenet_uio.addons.listen.tracks import Track, parse_channel
 from wenet_uio.audio.decoders import AudioError
-from wenet_uio.search.speech import MARGIN
-from wenet_uio.search.tracks import Track, parse_channel
 from wenet_uio.text.ngrams import estimate, write_arpa
 
 PLAIN = {"holds_quiet": False, "second_pass": False}

@@ -9,10 +9,10 @@ import torch
 
 from tests.support.serve.clients import START, of_type, sentences, served, speak
 from tests.support.serve.raw_clients import frame, raw_socket, reset, until
+from wenet_uio.addons.listen.endpoint import EndpointRule
 from wenet_uio.addons.serve.options import Limits, ServeOptions
 from wenet_uio.addons.serve.session import Session
 from wenet_uio.dataset.chain.waveform import resample
-from wenet_uio.search.endpoint import EndpointRule
 
 
 def streamed(recogniser, samples, **options):

@@ -16,13 +16,13 @@ from tests.support.models.tiny_whisper import SPECIAL, tiny, tiny_config
 from tests.support.serve.clients import openai_client, served, speak
 from wenet_uio.addons.listen.load import load_model
 from wenet_uio.addons.listen.recogniser import SpeechRecogniser
+from wenet_uio.addons.listen.tracks import parse_channel
 from wenet_uio.addons.serve.messages import RefusedError
 from wenet_uio.addons.serve.metrics import Metrics
 from wenet_uio.addons.serve.options import Limits, ServeOptions
 from wenet_uio.addons.serve.transcriptions import Transcriptions
 from wenet_uio.models import build_model
 from wenet_uio.search.recogniser import Recogniser
-from wenet_uio.search.tracks import parse_channel
 
 
 def encoded(samples, kind="WAV", rate=16000):

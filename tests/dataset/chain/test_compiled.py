@@ -179,7 +179,7 @@ def test_workers_use_what_was_compiled_before_they_start(method, folders, monkey
 def test_importing_and_help_compile_nothing(folders):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     for arguments in (
-        ["-c", "import wenet_uio.dataset.dataset, wenet_uio.search.transcription"],
+        ["-c", "import wenet_uio.dataset.dataset, wenet_uio.addons.listen.transcription"],
         ["-m", "wenet_uio", "--help"],
         ["-m", "wenet_uio", "train", "--help"],
     ):

@@ -3,12 +3,12 @@ import json
 import pytest
 
 from tests.support.data.tars import everything, wav, write_tar
+from wenet_uio.addons.listen.alignment_files import write_clean_list
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import RawLine, parse_raw_line
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import distinct_keys, key_of_audio, one_word
 from wenet_uio.dataset.types import SampleRef
-from wenet_uio.search.alignment_files import write_clean_list
 
 
 @pytest.mark.parametrize("key", ["a", "a.b", "d1/a", "说话人-1", "é", "a_2.5", "\u200d", "\ue000"])

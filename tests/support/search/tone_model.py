@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from tests.addons.listen.conftest import RATE, write_model
+from wenet_uio.addons.listen.transcription import Transcriber
 from wenet_uio.search.decode import Search
 from wenet_uio.search.recogniser import load_recogniser
-from wenet_uio.search.transcription import Transcriber
 from wenet_uio.search.types import DecodeOptions
 
 TONES = {"a": 500.0, "b": 1100.0, "c": 2000.0, "d": 3200.0}

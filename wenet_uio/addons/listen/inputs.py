@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from wenet_uio.addons.listen.speech import channel_levels
+from wenet_uio.addons.listen.tracks import Tracks
 from wenet_uio.audio.decoders import AudioError, Samples
 from wenet_uio.audio.lost_sound import SILENT, is_silent
 from wenet_uio.audio.read import Source, audio_info
 from wenet_uio.dataset.storage.objects import is_remote, open_whole
-from wenet_uio.search.speech import channel_levels
-from wenet_uio.search.tracks import Tracks
 
 MOST_CHANNELS = 64
 """Columns of an array; more are a transposed array."""

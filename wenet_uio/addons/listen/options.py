@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from wenet_uio.addons.listen.speech import DETECTORS
+from wenet_uio.addons.listen.tracks import ChosenChannel, parse_channel
+from wenet_uio.addons.listen.transcription import Cutting
 from wenet_uio.base.options import option, values_of
 from wenet_uio.search.modes import check_modes
 from wenet_uio.search.options import ScorerOptions
-from wenet_uio.search.speech import DETECTORS
-from wenet_uio.search.tracks import ChosenChannel, parse_channel
-from wenet_uio.search.transcription import Cutting
 from wenet_uio.search.types import RequestOptions
 
 

@@ -12,22 +12,22 @@ from typing import Any, overload
 
 import torch
 
+from wenet_uio.addons.listen.endpoint import WENET_RULES, EndpointRule
 from wenet_uio.addons.listen.inputs import Input, inputs_of
+from wenet_uio.addons.listen.live import LiveOptions, LiveStream
 from wenet_uio.addons.listen.options import TranscribeOptions
+from wenet_uio.addons.listen.results import Transcript, TranscriptSegment
+from wenet_uio.addons.listen.streaming import Stream, obstacle_of, start_live
+from wenet_uio.addons.listen.transcription import Cutting, Transcriber
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.base.options import values_of
 from wenet_uio.export.exported import ExportedEncoder
 from wenet_uio.models.chunks import fitting_chunk
 from wenet_uio.search.decode import Search
-from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
-from wenet_uio.search.live import LiveOptions, LiveStream
 from wenet_uio.search.modes import check_parts, possible_modes, usual_mode
 from wenet_uio.search.options import ScorerOptions, build_scorers
 from wenet_uio.search.prefix_scorer import PrefixScorer
 from wenet_uio.search.recogniser import Recogniser, with_dtype
-from wenet_uio.search.results import Transcript, TranscriptSegment
-from wenet_uio.search.streaming import Stream, obstacle_of, start_live
-from wenet_uio.search.transcription import Cutting, Transcriber
 from wenet_uio.search.types import DecodeOptions, RequestOptions
 from wenet_uio.text.labels import Tokenizer
 

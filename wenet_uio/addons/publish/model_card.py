@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 import yaml
 
+from wenet_uio.addons.listen.streaming import obstacle_of
 from wenet_uio.addons.publish.run_report import error_rates
 from wenet_uio.base.files import written_aside
 from wenet_uio.base.run_files import MODEL_CARD, TRAIN_CONFIG, read_starts
@@ -27,7 +28,6 @@ from wenet_uio.models import build_model
 from wenet_uio.models.speech_model import SpeechModel
 from wenet_uio.search.modes import possible_modes
 from wenet_uio.search.recogniser import CHECKPOINTS
-from wenet_uio.search.streaming import obstacle_of
 from wenet_uio.text.tokenizer import OWN_UNITS
 from wenet_uio.train.checkpoint import numbered
 from wenet_uio.train.environment import PACKAGES

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from aiohttp import web
 
+from wenet_uio.addons.listen.live import LiveStream, advance
 from wenet_uio.addons.listen.recogniser import SpeechRecogniser
 from wenet_uio.addons.serve.access import (
     WrongHostError,
@@ -33,7 +34,6 @@ from wenet_uio.addons.serve.session import Session
 from wenet_uio.addons.serve.transcriptions import Transcriptions, spelled
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.base.messages import listed
-from wenet_uio.search.live import LiveStream, advance
 
 TRANSCRIPTIONS, TRANSLATIONS = "/v1/audio/transcriptions", "/v1/audio/translations"
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}

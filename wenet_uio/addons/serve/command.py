@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from wenet_uio.addons.listen.endpoint import WENET_RULES, EndpointRule
 from wenet_uio.addons.listen.load import load_model
 from wenet_uio.addons.serve.options import Limits, ServeOptions
 from wenet_uio.base.cli import command_parser
@@ -30,7 +31,6 @@ from wenet_uio.base.options import add_options, values_of
 from wenet_uio.config.command_line import add_trust_code
 from wenet_uio.convert.named_model import local_model
 from wenet_uio.search import MODES, check_modes
-from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
 from wenet_uio.search.options import add_decode_options, decode_options, scorer_options
 from wenet_uio.train.distributed import World, use_cpu_threads
 

@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from wenet_uio.addons.listen.live import Event, Failed, LiveStream, advance
 from wenet_uio.addons.serve.metrics import Metrics
+from wenet_uio.base.allocator import return_freed_memory
 from wenet_uio.base.memory import return_freed_memory
-from wenet_uio.search.live import Event, Failed, LiveStream, advance
 
 QUIET = 1.0
 """Seconds without work after which freed memory is returned."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+from wenet_uio.addons.listen.results import TranscriptSegment
+from wenet_uio.addons.listen.subtitles import Cue
 from wenet_uio.search.context_graph import MOST_SCORES, text_and_score
-from wenet_uio.search.results import TranscriptSegment
-from wenet_uio.search.subtitles import Cue
 
 MOST_PHRASES = 1000
 MOST_PHRASE_CHARACTERS, MOST_TOTAL_CHARACTERS = 100, 20_000

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from wenet_uio.addons.listen.endpoint import WENET_RULES, EndpointRule
 from wenet_uio.base.options import values_of
-from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from aiohttp import WebSocketError, WSCloseCode, WSMessage, WSMsgType, web
 
+from wenet_uio.addons.listen.live import END, Event, Failed, LiveStream, Partial
 from wenet_uio.addons.serve import messages
 from wenet_uio.addons.serve.connections import Connection, connection_of
 from wenet_uio.addons.serve.engine import Engine, Seat, StreamNews
 from wenet_uio.addons.serve.messages import LimitError, RefusedError, Start
 from wenet_uio.addons.serve.metrics import Metrics
 from wenet_uio.addons.serve.options import Limits
-from wenet_uio.search.live import END, Event, Failed, LiveStream, Partial
 
 HEARTBEAT = 20.0
 """Seconds between pings, which keep proxies from closing a quiet connection."""

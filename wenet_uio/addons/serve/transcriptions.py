@@ -21,6 +21,8 @@ from aiohttp import web
 from wenet_uio.addons.listen.inputs import Input
 from wenet_uio.addons.listen.options import TranscribeOptions
 from wenet_uio.addons.listen.recogniser import SpeechRecogniser
+from wenet_uio.addons.listen.results import Transcript, TranscriptSegment, part_of_text
+from wenet_uio.addons.listen.tracks import ChosenChannel, parse_channel
 from wenet_uio.addons.serve.events import EventFeed, GoneError
 from wenet_uio.addons.serve.forms import Upload
 from wenet_uio.addons.serve.messages import (
@@ -43,8 +45,6 @@ from wenet_uio.audio.interruption import interruptible
 from wenet_uio.audio.read import audio_info, is_array
 from wenet_uio.search.context_graph import text_and_score, tokenize_phrases
 from wenet_uio.search.modes import scored_modes
-from wenet_uio.search.results import Transcript, TranscriptSegment, part_of_text
-from wenet_uio.search.tracks import ChosenChannel, parse_channel
 
 GONE_AFTER = 0.5
 """Seconds between two looks whether the client is still there."""

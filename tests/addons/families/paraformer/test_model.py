@@ -17,12 +17,12 @@ from tests.support.models.golden import assert_close
 from tests.support.models.tiny_paraformer import tiny_paraformer
 from wenet_uio.addons.encoders.sanm.encoder import low_frame_rate
 from wenet_uio.addons.families.paraformer.model import Paraformer
+from wenet_uio.addons.listen.streaming import obstacle_of
 from wenet_uio.config import DatasetConf, load_config, parse_config
 from wenet_uio.models import build_model
 from wenet_uio.models.masks import length_mask
 from wenet_uio.models.weights import load_weights
 from wenet_uio.search import DecodeOptions, decode
-from wenet_uio.search.streaming import obstacle_of
 
 PARAFORMERS = ("paraformer", "paraformer_dynamic")
 CHUNKS = ((4, -1), (8, 2), (16, 4))

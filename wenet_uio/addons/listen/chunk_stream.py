@@ -11,16 +11,16 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import torch
 
+from wenet_uio.addons.listen.endpoint import BLANK_THRESHOLD, Endpointer, silent_by_blank
+from wenet_uio.addons.listen.live import END, LiveOptions, LiveStream, attempt
+from wenet_uio.addons.listen.speech import Segment
+from wenet_uio.addons.listen.stream_features import StreamFeatures
+from wenet_uio.addons.listen.transcription import Cutting, Transcriber
 from wenet_uio.models.chunks import ChunkEncoder, encode_chunks, places_of_equal
 from wenet_uio.search import ctc_prefix_beam
 from wenet_uio.search.ctc_prefix_beam import PrefixBeam
 from wenet_uio.search.decode import Search, decode_encoded
-from wenet_uio.search.endpoint import BLANK_THRESHOLD, Endpointer, silent_by_blank
-from wenet_uio.search.live import END, LiveOptions, LiveStream, attempt
 from wenet_uio.search.recogniser import Recogniser
-from wenet_uio.search.speech import Segment
-from wenet_uio.search.stream_features import StreamFeatures
-from wenet_uio.search.transcription import Cutting, Transcriber
 from wenet_uio.search.types import NBest
 
 DOUBT = 1.0

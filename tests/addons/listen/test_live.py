@@ -10,13 +10,13 @@ import torch
 import wenet_uio
 from tests.addons.listen.conftest import RATE, bursts, write_model
 from tests.support.search.tone_model import TONE, tones, write_tone_model
+from wenet_uio.addons.listen.endpoint import WENET_RULES, EndpointRule
+from wenet_uio.addons.listen.live import PARTIAL_MODES, Failed, Final, Partial, advance
+from wenet_uio.addons.listen.speech_gate import SpeechGate
 from wenet_uio.dataset.chain.waveform import resample
 from wenet_uio.export.onnx_files import to_onnx
 from wenet_uio.export.onnx_graphs import streams_graphs
-from wenet_uio.search.endpoint import WENET_RULES, EndpointRule
-from wenet_uio.search.live import PARTIAL_MODES, Failed, Final, Partial, advance
 from wenet_uio.search.recogniser import load_recogniser
-from wenet_uio.search.speech_gate import SpeechGate
 
 SIMULATED = {"decoding_chunk_size": 4, "num_decoding_left_chunks": 2, "simulate_streaming": True}
 CHUNKS = {"chunk_size": 4, "left_chunks": 2, "detector": "energy"}

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO
 
+from wenet_uio.addons.listen.alignment import Alignment, Interval
 from wenet_uio.base.files import written_aside
 from wenet_uio.base.uris import shown
 from wenet_uio.dataset.formats.data_list import RawLine, parse_raw_line, with_distinct_keys
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.search.alignment import Alignment, Interval
 
 
 def write_alignments(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from wenet_uio.search.speech import Segment
+from wenet_uio.addons.listen.speech import Segment
 from wenet_uio.search.types import TimeSpan
 
 SAME_TIME = 0.2

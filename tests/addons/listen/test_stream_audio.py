@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from tests.addons.listen.conftest import RATE
+from wenet_uio.addons.listen.stream_audio import NEVER_MORE, PIECE, StreamAudio, StreamResampler
 from wenet_uio.dataset.chain.waveform import resample
-from wenet_uio.search.stream_audio import NEVER_MORE, PIECE, StreamAudio, StreamResampler
 
 
 def parts(samples, seed):

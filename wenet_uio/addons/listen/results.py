@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from wenet_uio.search.subtitles import Cue, cues_of, srt, vtt
-from wenet_uio.search.tracks import Track
+from wenet_uio.addons.listen.subtitles import Cue, cues_of, srt, vtt
+from wenet_uio.addons.listen.tracks import Track
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from wenet_uio.addons.listen.voice_activity import RATE, WINDOW, VoiceDetector, is_installed
 from wenet_uio.audio.decoders import INT16_SCALE, Channel
 from wenet_uio.audio.read import AudioReader, Source, audio_info
-from wenet_uio.search.voice_activity import RATE, WINDOW, VoiceDetector, is_installed
 
 FRAME = 0.01
 """Seconds of a level measurement."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from wenet_uio.search.speech_gate import LOOK_BACK, SpeechGate
+from wenet_uio.addons.listen.speech_gate import LOOK_BACK, SpeechGate
 
 RATE = 8000
 

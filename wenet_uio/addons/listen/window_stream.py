@@ -12,17 +12,17 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from wenet_uio.addons.listen.endpoint import Endpointer
+from wenet_uio.addons.listen.live import END, LiveOptions, LiveStream, attempt
+from wenet_uio.addons.listen.passages import Token, join
+from wenet_uio.addons.listen.speech import VOICE, Segment
+from wenet_uio.addons.listen.stream_audio import StreamResampler
+from wenet_uio.addons.listen.transcription import Cutting, Transcriber
+from wenet_uio.addons.listen.voice_activity import RATE, WINDOW, VoiceStream, is_installed
 from wenet_uio.dataset.types import Example
 from wenet_uio.search.decode import Search
-from wenet_uio.search.endpoint import Endpointer
-from wenet_uio.search.live import END, LiveOptions, LiveStream, attempt
-from wenet_uio.search.passages import Token, join
 from wenet_uio.search.recogniser import Recogniser
-from wenet_uio.search.speech import VOICE, Segment
-from wenet_uio.search.stream_audio import StreamResampler
-from wenet_uio.search.transcription import Cutting, Transcriber
 from wenet_uio.search.types import NBest
-from wenet_uio.search.voice_activity import RATE, WINDOW, VoiceStream, is_installed
 
 STEP = 0.5
 """Seconds of new audio after which a window is decoded again."""

@@ -9,17 +9,17 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from wenet_uio.addons.listen.chunk_stream import ChunkStream
+from wenet_uio.addons.listen.live import Failed, Final, LiveOptions, LiveStream, advance
+from wenet_uio.addons.listen.results import Transcript, TranscriptSegment
+from wenet_uio.addons.listen.stream_audio import NEVER_MORE
+from wenet_uio.addons.listen.stream_features import features_obstacle
+from wenet_uio.addons.listen.transcription import Cutting, Transcriber
+from wenet_uio.addons.listen.window_stream import WindowStream
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.models.interfaces import DecodingModel
-from wenet_uio.search.chunk_stream import ChunkStream
 from wenet_uio.search.decode import Search
-from wenet_uio.search.live import Failed, Final, LiveOptions, LiveStream, advance
 from wenet_uio.search.recogniser import Recogniser
-from wenet_uio.search.results import Transcript, TranscriptSegment
-from wenet_uio.search.stream_audio import NEVER_MORE
-from wenet_uio.search.stream_features import features_obstacle
-from wenet_uio.search.transcription import Cutting, Transcriber
-from wenet_uio.search.window_stream import WindowStream
 
 
 class Stream:

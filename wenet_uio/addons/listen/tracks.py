@@ -7,10 +7,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from wenet_uio.addons.listen.speech import FRAME, LEAST_CONTRAST, channel_levels, contrast
 from wenet_uio.audio.decoders import AudioError, Channel
 from wenet_uio.audio.lost_sound import SHORTEST, is_quiet, is_silent, sounds
 from wenet_uio.audio.read import Source, audio_info
-from wenet_uio.search.speech import FRAME, LEAST_CONTRAST, channel_levels, contrast
 
 ChosenChannel = Channel | Literal["each"]
 """A number from 0, `mix` for the mean of all channels, or `each` for all of them one by one."""

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from wenet_uio.search.endpoint import WENET_RULES, Endpointer, EndpointRule, silent_by_blank
+from wenet_uio.addons.listen.endpoint import WENET_RULES, Endpointer, EndpointRule, silent_by_blank
 
 STEP = 0.04
 """Seconds of an encoder frame: 25 frames a second."""

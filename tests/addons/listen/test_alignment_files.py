@@ -1,8 +1,8 @@
 import io
 import re
 
-from wenet_uio.search.alignment import Alignment, Interval
-from wenet_uio.search.alignment_files import (
+from wenet_uio.addons.listen.alignment import Alignment, Interval
+from wenet_uio.addons.listen.alignment_files import (
     write_alignments,
     write_clean_list,
     write_ctm,

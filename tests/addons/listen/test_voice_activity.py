@@ -8,10 +8,10 @@ import soundfile
 import torch
 
 from tests.support.search.noisy_speech import noise, overlaps, spread
-from wenet_uio.search import voice_activity
-from wenet_uio.search.speech import MARGIN, find_speech
-from wenet_uio.search.transcription import Cutting
-from wenet_uio.search.voice_activity import (
+from wenet_uio.addons.listen import voice_activity
+from wenet_uio.addons.listen.speech import MARGIN, find_speech
+from wenet_uio.addons.listen.transcription import Cutting
+from wenet_uio.addons.listen.voice_activity import (
     PIECE,
     RATE,
     WINDOW,

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import soundfile
 
+from wenet_uio.addons.listen import speech
+from wenet_uio.addons.listen.speech import Segment, channel_levels, speech_segments, windows
 from wenet_uio.audio.read import AudioReader
-from wenet_uio.search import speech
-from wenet_uio.search.speech import Segment, channel_levels, speech_segments, windows
 
 RATE = 8000
 

@@ -1,20 +1,20 @@
 import numpy as np
 import pytest
 import torch
+from tests.search.test_stream_audio import parts
 
 from tests.addons.listen.conftest import RATE, bursts, write_model
-from tests.search.test_stream_audio import parts
+from wenet_uio.addons.listen.chunk_stream import ChunkStream
+from wenet_uio.addons.listen.live import LiveOptions
+from wenet_uio.addons.listen.stream_audio import NEVER_MORE
+from wenet_uio.addons.listen.streaming import Stream, obstacle_of, start_live
+from wenet_uio.addons.listen.transcription import Cutting, Transcriber
+from wenet_uio.addons.listen.window_stream import WindowStream
 from wenet_uio.dataset.chain.waveform import resample
 from wenet_uio.models.chunks import ChunkEncoder, encode_chunk_by_chunk
-from wenet_uio.search.chunk_stream import ChunkStream
 from wenet_uio.search.decode import Search
-from wenet_uio.search.live import LiveOptions
 from wenet_uio.search.recogniser import load_recogniser
-from wenet_uio.search.stream_audio import NEVER_MORE
-from wenet_uio.search.streaming import Stream, obstacle_of, start_live
-from wenet_uio.search.transcription import Cutting, Transcriber
 from wenet_uio.search.types import DecodeOptions
-from wenet_uio.search.window_stream import WindowStream
 
 SEARCH = Search(
     ["ctc_greedy_search"],

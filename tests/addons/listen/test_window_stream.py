@@ -5,16 +5,16 @@ import sys
 
 import numpy as np
 import pytest
+from tests.search.test_live import finals, heard, run
 
 import wenet_uio
 from tests.addons.listen.conftest import RATE, write_model
-from tests.search.test_live import finals, heard, run
 from tests.support.search.noisy_speech import noise, spread
 from tests.support.search.tone_model import tones, write_tone_model
-from wenet_uio.search.endpoint import WENET_RULES
-from wenet_uio.search.live import Partial
-from wenet_uio.search.voice_activity import is_installed
-from wenet_uio.search.window_stream import WindowStream
+from wenet_uio.addons.listen.endpoint import WENET_RULES
+from wenet_uio.addons.listen.live import Partial
+from wenet_uio.addons.listen.voice_activity import is_installed
+from wenet_uio.addons.listen.window_stream import WindowStream
 
 WHOLE = {"use_dynamic_chunk": False, "causal": False}
 FAST = {"mode": "ctc_greedy_search", "detector": "energy"}

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from wenet_uio.addons.listen.endpoint import EndpointRule
+from wenet_uio.addons.listen.passages import Passage, Token, later
+from wenet_uio.addons.listen.results import TranscriptSegment
+from wenet_uio.addons.listen.speech import Segment
+from wenet_uio.addons.listen.speech_gate import SpeechGate
+from wenet_uio.addons.listen.stream_audio import NEVER_MORE, StreamAudio
+from wenet_uio.addons.listen.transcription import Cutting, Recognised, Transcriber
 from wenet_uio.audio.decoders import INT16_SCALE, Samples
-from wenet_uio.search.endpoint import EndpointRule
-from wenet_uio.search.passages import Passage, Token, later
-from wenet_uio.search.results import TranscriptSegment
-from wenet_uio.search.speech import Segment
-from wenet_uio.search.speech_gate import SpeechGate
-from wenet_uio.search.stream_audio import NEVER_MORE, StreamAudio
-from wenet_uio.search.transcription import Cutting, Recognised, Transcriber
 
 PARTIAL_MODES = ("ctc_greedy_search", "ctc_prefix_beam_search")
 KEPT = 10.0

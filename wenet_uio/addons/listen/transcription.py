@@ -13,6 +13,18 @@ import torch
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
+from wenet_uio.addons.listen.one_pass import RecordingFrames, check_one_pass
+from wenet_uio.addons.listen.passages import Passage, Token, evenly, join, passages_of, placed
+from wenet_uio.addons.listen.results import (
+    TAIL,
+    TranscriptSegment,
+    TranscriptToken,
+    TranscriptWord,
+)
+from wenet_uio.addons.listen.speech import DETECTORS, Segment, find_speech, windows
+from wenet_uio.addons.listen.stream_features import StreamFeatures
+from wenet_uio.addons.listen.tracks import ChosenChannel, Track, Tracks, tracks_of
+from wenet_uio.addons.listen.voice_activity import INSTALL, is_installed
 from wenet_uio.audio.decoders import AudioError, Channel
 from wenet_uio.audio.read import AudioReader, Source, audio_info
 from wenet_uio.base.run_files import recorded_utterance_seconds
@@ -21,20 +33,8 @@ from wenet_uio.dataset.dataset import build_chain
 from wenet_uio.dataset.types import Example, SkipSample
 from wenet_uio.models.arithmetic import autocast, dtype_for
 from wenet_uio.search.decode import Search, decode, decode_encoded
-from wenet_uio.search.one_pass import RecordingFrames, check_one_pass
-from wenet_uio.search.passages import Passage, Token, evenly, join, passages_of, placed
 from wenet_uio.search.recogniser import Recogniser
-from wenet_uio.search.results import (
-    TAIL,
-    TranscriptSegment,
-    TranscriptToken,
-    TranscriptWord,
-)
-from wenet_uio.search.speech import DETECTORS, Segment, find_speech, windows
-from wenet_uio.search.stream_features import StreamFeatures
-from wenet_uio.search.tracks import ChosenChannel, Track, Tracks, tracks_of
 from wenet_uio.search.types import Hypothesis, NBest
-from wenet_uio.search.voice_activity import INSTALL, is_installed
 from wenet_uio.text.symbols import WORD_START
 
 ROUNDED = 64

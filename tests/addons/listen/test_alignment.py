@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from wenet_uio.search.alignment import align
+from wenet_uio.addons.listen.alignment import align
 from wenet_uio.search.timing import FrameClock
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.labels import Tokenizer

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from wenet_uio.addons.listen.speech import noise_of_block
 from wenet_uio.audio.decoders import INT16_SCALE
-from wenet_uio.search.speech import noise_of_block
 
 FRAME = 0.05
 """Seconds of a level measurement. Levels of noise differ less in longer frames, so that speech that

@@ -12,14 +12,14 @@ import torch
 import wenet_uio
 from tests.addons.listen.conftest import RATE, write_model
 from tests.support.search.tone_model import tones, write_tone_model
+from wenet_uio.addons.listen import speech
+from wenet_uio.addons.listen.one_pass import RecordingFrames
+from wenet_uio.addons.listen.speech import Segment
+from wenet_uio.addons.listen.transcription import Cutting, Transcriber
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.models import recording
-from wenet_uio.search import speech
 from wenet_uio.search.decode import Search
-from wenet_uio.search.one_pass import RecordingFrames
 from wenet_uio.search.recogniser import load_recogniser
-from wenet_uio.search.speech import Segment
-from wenet_uio.search.transcription import Cutting, Transcriber
 from wenet_uio.search.types import DecodeOptions
 
 LIMITED = {
