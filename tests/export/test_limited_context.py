@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from tests.export.test_encoders import make
-from wenet_uio.export.exported import OnnxModel
-from wenet_uio.export.onnx_files import to_onnx
-from wenet_uio.export.onnx_graphs import OFFLINE, sherpa_graph, wenet_graphs
+from wenet_uio.addons.runtimes.onnx_files import to_onnx
+from wenet_uio.addons.runtimes.onnx_graphs import OFFLINE, sherpa_graph, wenet_graphs
+from wenet_uio.addons.runtimes.onnx_models import OnnxModel
 from wenet_uio.export.torchscript import from_torchscript, to_torchscript
 from wenet_uio.models import ASRModel
 from wenet_uio.models.attention import LEAST_BLOCK

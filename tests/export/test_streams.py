@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from tests.export.conftest import make_case, make_examples
+from wenet_uio.addons.runtimes.onnx_files import to_int8, to_onnx
+from wenet_uio.addons.runtimes.onnx_graphs import streams_graphs
+from wenet_uio.addons.runtimes.onnx_models import ExportedModel, StreamsOnnx
 from wenet_uio.export.check import compare, recognise_all
-from wenet_uio.export.exported import ExportedModel, StreamsOnnx
-from wenet_uio.export.onnx_files import to_int8, to_onnx
-from wenet_uio.export.onnx_graphs import streams_graphs
 from wenet_uio.models.chunks import ChunkEncoder, encode_chunks
 from wenet_uio.search import DecodeOptions
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from wenet_uio.export.onnx_graphs import Chunks, check_onnx_chunks
+from wenet_uio.addons.runtimes.onnx_graphs import Chunks, check_onnx_chunks
 from wenet_uio.models.attention import turned
 from wenet_uio.models.embedding import ROTARY_TABLE_LENGTH, RotaryPositionalEncoding
 

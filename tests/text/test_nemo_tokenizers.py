@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from wenet_uio.export.sherpa import tokens_file
+from wenet_uio.addons.runtimes.sherpa import tokens_file
 from wenet_uio.text.spm import SentencepieceOptions, train_sentencepiece
 from wenet_uio.text.tokenizer import build_tokenizer
 from wenet_uio.train.run_config import read_config

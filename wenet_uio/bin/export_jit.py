@@ -13,6 +13,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from wenet_uio.addons.runtimes.onnx_graphs import check_chunks
+from wenet_uio.addons.runtimes.onnx_models import ExportedModel
 from wenet_uio.base.cli import command_parser, run
 from wenet_uio.base.files import written_aside
 from wenet_uio.base.messages import note
@@ -24,8 +26,6 @@ from wenet_uio.export.command import (
     load_trained,
     streaming_chunks,
 )
-from wenet_uio.export.exported import ExportedModel
-from wenet_uio.export.onnx_graphs import check_chunks
 from wenet_uio.export.torchscript import check_encoder, from_torchscript, to_torchscript
 from wenet_uio.search.types import DecodeOptions
 

@@ -38,7 +38,7 @@ class EncoderKind:
     """`build(input_size, encoder_conf, global_cmvn)` returns the encoder, a
     `wenet_uio.models.encoder.Encoder`."""
     sherpa: Loaded | None = None
-    """`sherpa()` returns the wenet_uio.export.sherpa.CtcExport of a model with this encoder, whose
+    """`sherpa()` returns the wenet_uio.addons.runtimes.sherpa.CtcExport of a model with this encoder, whose
     ONNX graphs sherpa-onnx alone runs. None: the graphs of other encoders."""
     layouts: Mapping[str, CheckpointLayout] = field(default_factory=dict)
     """{name on the command line: layout} of models of other packages with this encoder."""

@@ -110,7 +110,7 @@ class Family:
 
     # Exchange with other tools.
     sherpa: Loaded | None = None
-    """`sherpa(trained)` returns the wenet_uio.export.sherpa.SherpaOnly of a model that sherpa-onnx
+    """`sherpa(trained)` returns the wenet_uio.addons.runtimes.sherpa.SherpaOnly of a model that sherpa-onnx
     alone runs. None: WeNet's runtime runs it too."""
     wenet_obstacle: str = ""
     """Why WeNet's runtime does not run models of this family."""

@@ -14,8 +14,8 @@ from itertools import islice
 
 import torch
 
+from wenet_uio.addons.runtimes.onnx_models import ExportedModel, SherpaOnnx
 from wenet_uio.dataset.types import Batch
-from wenet_uio.export.exported import ExportedModel, SherpaOnnx
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.scoring.wer import Counts, align
 from wenet_uio.search.ctc_greedy import ctc_greedy_search

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import torch
 
+from wenet_uio.addons.runtimes.onnx_graphs import Chunks
 from wenet_uio.base.files import digest_of
 from wenet_uio.config import Config
 from wenet_uio.config.command_line import add_trust_code
 from wenet_uio.export.check import INT8, Limits, Reference, recognise_all
 from wenet_uio.export.check_data import CheckData, noise, validation_set_of
-from wenet_uio.export.onnx_graphs import Chunks
 from wenet_uio.models import build_trained
 from wenet_uio.models.asr_model import ASRModel, with_attention
 from wenet_uio.models.chunks import fitting_chunk

@@ -13,9 +13,9 @@ from tests.support.search.tone_model import TONE, tones, write_tone_model
 from wenet_uio.addons.listen.endpoint import WENET_RULES, EndpointRule
 from wenet_uio.addons.listen.live import PARTIAL_MODES, Failed, Final, Partial, advance
 from wenet_uio.addons.listen.speech_gate import SpeechGate
+from wenet_uio.addons.runtimes.onnx_files import to_onnx
+from wenet_uio.addons.runtimes.onnx_graphs import streams_graphs
 from wenet_uio.dataset.chain.waveform import resample
-from wenet_uio.export.onnx_files import to_onnx
-from wenet_uio.export.onnx_graphs import streams_graphs
 from wenet_uio.search.recogniser import load_recogniser
 
 SIMULATED = {"decoding_chunk_size": 4, "num_decoding_left_chunks": 2, "simulate_streaming": True}

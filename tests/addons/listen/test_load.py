@@ -98,8 +98,8 @@ def test_a_torchscript_export_gives_the_transcript_of_its_run(model):
 
 def test_an_onnx_export_gives_the_transcript_of_its_run(model):
     pytest.importorskip("onnxruntime")
-    from wenet_uio.export.onnx_files import to_onnx
-    from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, wenet_graphs
+    from wenet_uio.addons.runtimes.onnx_files import to_onnx
+    from wenet_uio.addons.runtimes.onnx_graphs import OFFLINE, Chunks, wenet_graphs
 
     trained = wenet_uio.load_model(model, device="cpu")
     for name, chunks in (("offline", OFFLINE), ("streaming", Chunks(4, 2))):
@@ -120,8 +120,8 @@ def exports(model):
     and for streams.
     """
     pytest.importorskip("onnxruntime")
-    from wenet_uio.export.onnx_files import to_onnx
-    from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, streams_graphs, wenet_graphs
+    from wenet_uio.addons.runtimes.onnx_files import to_onnx
+    from wenet_uio.addons.runtimes.onnx_graphs import OFFLINE, Chunks, streams_graphs, wenet_graphs
 
     trained = load_recogniser(model).model.eval()
     (model / "final.zip").write_bytes(to_torchscript(trained))
@@ -158,8 +158,8 @@ def test_audio_shorter_than_the_window_of_the_input_layer_has_no_text_in_any_exp
 
 def test_folders_for_sherpa_onnx_open_if_they_have_ctc_and_others_say_what_runs_them(model):
     onnx = pytest.importorskip("onnx")
-    from wenet_uio.export.onnx_files import to_onnx
-    from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, sherpa_graph
+    from wenet_uio.addons.runtimes.onnx_files import to_onnx
+    from wenet_uio.addons.runtimes.onnx_graphs import OFFLINE, Chunks, sherpa_graph
 
     trained = wenet_uio.load_model(model, device="cpu")
     for name, chunks in (("streaming", Chunks(4, 2)), ("offline", OFFLINE)):

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 import torch
 
 from wenet_uio.addons.listen.recogniser import SpeechRecogniser
-from wenet_uio.base.run_files import TRAIN_CONFIG
-from wenet_uio.export.exported import (
+from wenet_uio.addons.runtimes.onnx_files import require_onnx
+from wenet_uio.addons.runtimes.onnx_folder import FOLDERS, FOR_SHERPA, require_same_weights
+from wenet_uio.addons.runtimes.onnx_graphs import CTC_FOR_SHERPA
+from wenet_uio.addons.runtimes.onnx_models import (
     ExportedModel,
     OnnxModel,
     SherpaOnnx,
     StreamsOnnx,
     WenetOnnx,
 )
-from wenet_uio.export.folder import FOLDERS, FOR_SHERPA, require_same_weights
-from wenet_uio.export.onnx_files import require_onnx
-from wenet_uio.export.onnx_graphs import CTC_FOR_SHERPA
+from wenet_uio.base.run_files import TRAIN_CONFIG
 from wenet_uio.export.torchscript import from_torchscript
 from wenet_uio.models import build_model
 from wenet_uio.models.asr_model import ASRModel, with_attention

@@ -19,9 +19,9 @@ from wenet_uio.addons.listen.options import TranscribeOptions
 from wenet_uio.addons.listen.results import Transcript, TranscriptSegment
 from wenet_uio.addons.listen.streaming import Stream, obstacle_of, start_live
 from wenet_uio.addons.listen.transcription import Cutting, Transcriber
+from wenet_uio.addons.runtimes.onnx_models import ExportedEncoder
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.base.options import values_of
-from wenet_uio.export.exported import ExportedEncoder
 from wenet_uio.models.chunks import fitting_chunk
 from wenet_uio.search.decode import Search
 from wenet_uio.search.modes import check_parts, possible_modes, usual_mode

@@ -10,12 +10,12 @@ from pathlib import Path
 from wenet_uio.addons.listen.load import TORCHSCRIPT, has_onnx, load_model, model_files
 from wenet_uio.addons.publish.model_card import CardFacts, model_card_text
 from wenet_uio.addons.publish.pull import licence_of, stated_in
+from wenet_uio.addons.runtimes.onnx_folder import FOLDERS, NAMES, TOKENS
 from wenet_uio.base.hub_address import HubAddress, hub_address, is_hub_address
 from wenet_uio.base.messages import nearest_name
 from wenet_uio.base.run_files import FINAL_WEIGHTS, MODEL_CARD, TRAIN_CONFIG, read_starts
 from wenet_uio.config import save_config
 from wenet_uio.config.named_files import copy_files
-from wenet_uio.export.folder import FOLDERS, NAMES, TOKENS
 from wenet_uio.search.recogniser import CHECKPOINTS, load_model_config, weights_in
 
 ONNX = NAMES - {TOKENS}

@@ -12,13 +12,13 @@ from wenet_uio.addons.encoders.sanm.encoder import low_frame_rate
 from wenet_uio.addons.families.paraformer import PARAFORMER
 from wenet_uio.addons.families.paraformer.model import Paraformer
 from wenet_uio.addons.families.paraformer.tokenizer import SegDictSplitter
+from wenet_uio.addons.runtimes.onnx_graphs import Graph
+from wenet_uio.addons.runtimes.onnx_models import OnnxModel
+from wenet_uio.addons.runtimes.onnx_modules import traceable
+from wenet_uio.addons.runtimes.sherpa import SherpaOnly, feature_differences
 from wenet_uio.config.dataset import FbankConf
 from wenet_uio.export.check import Agreement, Difference, Tokens, agreement_of
 from wenet_uio.export.command import Trained
-from wenet_uio.export.exported import OnnxModel
-from wenet_uio.export.onnx_graphs import Graph
-from wenet_uio.export.onnx_modules import traceable
-from wenet_uio.export.sherpa import SherpaOnly, feature_differences
 from wenet_uio.models.masks import length_mask
 from wenet_uio.search.decode import decode
 from wenet_uio.search.types import DecodeOptions

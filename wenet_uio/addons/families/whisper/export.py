@@ -14,13 +14,13 @@ from torch import nn
 from wenet_uio.addons.families.whisper import WHISPER
 from wenet_uio.addons.families.whisper.model import Whisper
 from wenet_uio.addons.families.whisper.tokenizer import TOKENS, WhisperSplitter
+from wenet_uio.addons.runtimes.onnx_files import open_session
+from wenet_uio.addons.runtimes.onnx_graphs import Graph
+from wenet_uio.addons.runtimes.onnx_modules import traceable
+from wenet_uio.addons.runtimes.sherpa import SherpaOnly
 from wenet_uio.config.dataset import DatasetConf, LogMelSpectrogramConf
 from wenet_uio.export.check import Agreement, Difference, agreement_of
 from wenet_uio.export.command import Trained
-from wenet_uio.export.onnx_files import open_session
-from wenet_uio.export.onnx_graphs import Graph
-from wenet_uio.export.onnx_modules import traceable
-from wenet_uio.export.sherpa import SherpaOnly
 from wenet_uio.models.embedding import (
     LearnedPositionalEncoding,
     WhisperPositionalEncoding,

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch.nn.functional import pad
 
-from wenet_uio.export.folder import EXPORT_ID
-from wenet_uio.export.onnx_files import open_session
+from wenet_uio.addons.runtimes.onnx_files import open_session
+from wenet_uio.addons.runtimes.onnx_folder import EXPORT_ID
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.caches import Caches, join_chunks
 from wenet_uio.models.ctc import penalised

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from wenet_uio.addons.runtimes.sherpa import feature_differences, tokens_file
 from wenet_uio.config.dataset import DatasetConf, FbankConf
-from wenet_uio.export.sherpa import feature_differences, tokens_file
 from wenet_uio.text.aggregate import AggregateTokenizer
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.labels import Tokenizer

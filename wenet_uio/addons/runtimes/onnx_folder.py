@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from wenet_uio.addons.runtimes.onnx_files import require_onnx
 from wenet_uio.base.files import folder_written_aside
 from wenet_uio.base.messages import note
-from wenet_uio.export.onnx_files import require_onnx
 
 log = logging.getLogger(__name__)
 

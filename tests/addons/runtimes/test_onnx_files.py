@@ -8,8 +8,8 @@ from collections import Counter
 import onnx
 import pytest
 
-from wenet_uio.export.onnx_files import OPSET, require_onnx, to_int8, to_onnx
-from wenet_uio.export.onnx_graphs import OFFLINE, sherpa_graph, wenet_graphs
+from wenet_uio.addons.runtimes.onnx_files import OPSET, require_onnx, to_int8, to_onnx
+from wenet_uio.addons.runtimes.onnx_graphs import OFFLINE, sherpa_graph, wenet_graphs
 
 
 def operators(content: bytes) -> Counter[str]:

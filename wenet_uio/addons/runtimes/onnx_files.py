@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from wenet_uio.export.onnx_graphs import Graph
+from wenet_uio.addons.runtimes.onnx_graphs import Graph
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession

@@ -11,10 +11,8 @@ import pytest
 import torch
 
 from tests.export.conftest import make_case, make_examples
-from wenet_uio.export.check import GREEDY, MODES, Limits, compare, judge, recognise_all
-from wenet_uio.export.exported import ExportedModel, OnnxModel, SherpaOnnx, WenetOnnx
-from wenet_uio.export.onnx_files import to_int8, to_onnx
-from wenet_uio.export.onnx_graphs import (
+from wenet_uio.addons.runtimes.onnx_files import to_int8, to_onnx
+from wenet_uio.addons.runtimes.onnx_graphs import (
     OFFLINE,
     Chunks,
     check_chunks,
@@ -22,6 +20,8 @@ from wenet_uio.export.onnx_graphs import (
     sherpa_graph,
     wenet_graphs,
 )
+from wenet_uio.addons.runtimes.onnx_models import ExportedModel, OnnxModel, SherpaOnnx, WenetOnnx
+from wenet_uio.export.check import GREEDY, MODES, Limits, compare, judge, recognise_all
 from wenet_uio.search import DecodeOptions
 
 WENET = [

@@ -30,6 +30,19 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from wenet_uio.addons.runtimes.onnx_files import require_onnx, to_int8, to_onnx
+from wenet_uio.addons.runtimes.onnx_folder import older_folders_told, write_folder
+from wenet_uio.addons.runtimes.onnx_graphs import (
+    OFFLINE,
+    Chunks,
+    check_chunks,
+    check_onnx_chunks,
+    sherpa_graph,
+    streams_graphs,
+    wenet_graphs,
+)
+from wenet_uio.addons.runtimes.onnx_models import ExportedModel, SherpaOnnx, StreamsOnnx, WenetOnnx
+from wenet_uio.addons.runtimes.sherpa import CtcExport, SherpaOnly, feature_differences, tokens_file
 from wenet_uio.base.cli import command_parser, run
 from wenet_uio.config.command_line import change_nothing
 from wenet_uio.config.encoder_kind import encoder_kind
@@ -44,19 +57,6 @@ from wenet_uio.export.command import (
     load_trained,
     streaming_chunks,
 )
-from wenet_uio.export.exported import ExportedModel, SherpaOnnx, StreamsOnnx, WenetOnnx
-from wenet_uio.export.folder import older_folders_told, write_folder
-from wenet_uio.export.onnx_files import require_onnx, to_int8, to_onnx
-from wenet_uio.export.onnx_graphs import (
-    OFFLINE,
-    Chunks,
-    check_chunks,
-    check_onnx_chunks,
-    sherpa_graph,
-    streams_graphs,
-    wenet_graphs,
-)
-from wenet_uio.export.sherpa import CtcExport, SherpaOnly, feature_differences, tokens_file
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.chunks import fitting_chunk
 from wenet_uio.search.types import DecodeOptions

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from wenet_uio.export.onnx_modules import (
+from wenet_uio.addons.runtimes.onnx_modules import (
     ChunkModule,
     CtcModule,
     DecoderModule,
