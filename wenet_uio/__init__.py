@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from wenet_uio.base.imports import loads_when_used
 
 if TYPE_CHECKING:
+    from wenet_uio.addons.listen.live import Stream
     from wenet_uio.addons.listen.load import load_model
     from wenet_uio.addons.listen.options import TranscribeOptions
     from wenet_uio.addons.listen.recogniser import SpeechRecogniser
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
         TranscriptToken,
         TranscriptWord,
     )
-    from wenet_uio.addons.listen.streaming import Stream
     from wenet_uio.addons.publish.load import from_pretrained
 
 __version__ = "0.1.0"
@@ -44,14 +44,14 @@ __all__ = [
 __getattr__ = loads_when_used(
     __name__,
     {
-        "load_model": "api.load",
+        "load_model": "addons.listen.load",
         "from_pretrained": "addons.publish.load",
-        **dict.fromkeys(("SpeechRecogniser", "TranscribeOptions"), "api.recogniser"),
+        **dict.fromkeys(("SpeechRecogniser", "TranscribeOptions"), "addons.listen.recogniser"),
         **dict.fromkeys(
             ("Transcript", "TranscriptSegment", "TranscriptToken", "TranscriptWord"),
-            "search.results",
+            "addons.listen.results",
         ),
-        "Stream": "search.streaming",
+        "Stream": "addons.listen.live",
     },
 )
 

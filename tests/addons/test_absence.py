@@ -41,6 +41,7 @@ FILES = {
     "table.xlsx": "",
     "latin.csv": "audio,text\ncv0.wav,\u00fc\n",
     "text_first.tsv": "aa\tcv0.wav\nbb\tcv1.wav\n",
+    "onnx/encoder.onnx": "",
 }
 """Files that ask for an add-on."""
 ASKED = [
@@ -60,6 +61,11 @@ ASKED = [
     ("corpora", f"{CONVERT} latin.csv out.list"),
     ("corpora", f"{CONVERT} text_first.tsv out.list"),
     ("corpora", "wenet_uio.bin.pseudo_lists unlabelled cv.list out.list"),
+    ("listen", "wenet_uio.bin.transcribe --model exp talk.wav"),
+    ("listen", "wenet_uio.bin.align --help"),
+    ("runtimes", "wenet_uio.bin.export_onnx --help"),
+    ("runtimes", "wenet_uio.bin.transcribe --model onnx talk.wav"),
+    ("serve", "wenet_uio.bin.serve --model exp"),
 ]
 """Folder that was taken away, and a command that asks for it."""
 
@@ -140,6 +146,7 @@ def test_whoever_asks_for_what_was_taken_away_gets_one_line_that_names_it(
 ) -> None:
     write_corpus(tmp_path, max_epoch=1)
     for name, content in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content, encoding="latin-1")
     done = run_without([folder], python, ["-m", *command.split()], tmp_path)
     assert done.returncode == 1
@@ -160,3 +167,14 @@ def test_no_other_test_imports_an_add_on_before_it_runs() -> None:
         and "wenet_uio.addons." in ast.unparse(node)
     ]
     assert importers == []
+
+
+def test_a_public_name_of_an_add_on_that_was_taken_away_says_so(
+    python: Path, tmp_path: Path
+) -> None:
+    done = run_without(
+        ["listen"], python, ["-c", "import wenet_uio; wenet_uio.load_model"], tmp_path
+    )
+    assert done.stderr.splitlines()[-1] == (
+        "ModuleNotFoundError: load_model: wenet_uio.addons.listen: this installation was made without it"
+    )

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import soundfile
 
-from wenet_uio.addons.listen.speech import find_speech
 from wenet_uio.audio.interruption import check_interruption, interruptible
 from wenet_uio.audio.read import read_audio
 
@@ -38,6 +37,8 @@ def test_finding_speech_in_long_silence_ends_when_the_check_raises():
         calls.append(1)
         if len(calls) > 1:
             raise VanishedError
+
+    from wenet_uio.addons.listen.speech import find_speech
 
     data = silence("FLAC")
     with pytest.raises(VanishedError), interruptible(later):

@@ -14,7 +14,6 @@ import yaml
 from tests.support import preloaded
 from tests.support.storage.servers import serving
 from tests.support.train.training_corpus import CONFIG, write_corpus
-from wenet_uio.addons.listen.alignment_files import write_alignments
 from wenet_uio.config import load_config, save_config
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.open import open_corpus
@@ -200,6 +199,8 @@ def test_a_check_writes_and_prints_no_secret(data, corpus, monkeypatch, capfd):
 
 
 def test_lists_of_what_was_left_out_show_no_secret(tmp_path, monkeypatch):
+    from wenet_uio.addons.listen.alignment import write_alignments
+
     monkeypatch.setenv("WENET_UIO_DEADLINE", "0.5")
     lost = "http://user:pa55word@127.0.0.1:1/a.wav?sig=s1gnature"
     recognition = Recognition(skipped=[Skipped("a", "unreadable", f"{lost}: HTTP 404", False)])

@@ -15,9 +15,9 @@ import yaml
 from tests.support.models.small_whisper import write_openai
 from tests.support.models.whisper_layouts import write_full_vocabulary
 from tests.support.train.training_corpus import CONFIG
-from wenet_uio.addons.runtimes.onnx_folder import FOLDERS
 from wenet_uio.config import load_config
 from wenet_uio.convert.start import check_units, open_start
+from wenet_uio.export.exported import FOLDERS
 from wenet_uio.models import build_model
 from wenet_uio.models.lora import is_lora
 

@@ -92,10 +92,10 @@ def anchors_in(page):
 @pytest.mark.parametrize(
     ("text", "page", "expected"),
     [
-        ("[a](../search/README.md#b)", "wenet_uio/addons/listen.md", "[a](search.md#b)"),
+        ("[a](../search/README.md#b)", "wenet_uio/export.md", "[a](search.md#b)"),
         (
             "[`a`](b.py), [c](../../docs/install.md)",
-            "wenet_uio/addons/listen.md",
+            "wenet_uio/export.md",
             "`a`, [c](../install.md)",
         ),
         ("[a](../../examples/fsdd/s0)", "how-to/mix.md", "[a](../examples/fsdd/s0.md)"),

@@ -14,9 +14,9 @@ import pytest
 import soundfile
 
 from tests.support import preloaded
-from wenet_uio.addons.listen.streaming import obstacle_of
 from wenet_uio.config import load_config
 from wenet_uio.models import build_model
+from wenet_uio.search.recogniser import streaming_obstacle
 
 RECIPE = Path(__file__).parents[2] / "examples/espeak/s0"
 RATE = 22050
@@ -191,7 +191,7 @@ def test_the_default_model_streams(tmp_path):
             "tokenizer_conf.special_tokens={<sos>: 1, <eos>: 1}",
         ],
     )
-    assert obstacle_of(build_model(config), config.dataset_conf) == ""
+    assert streaming_obstacle(build_model(config), config.dataset_conf) == ""
 
 
 def test_a_variety_of_voices_is_measured_on_recordings_of_people(synthesisers, tmp_path):

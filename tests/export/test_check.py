@@ -7,7 +7,6 @@ import math
 import pytest
 import torch
 
-from wenet_uio.addons.runtimes.onnx_models import ExportedModel
 from wenet_uio.export.check import (
     INT8,
     Agreement,
@@ -19,6 +18,7 @@ from wenet_uio.export.check import (
     judge,
     recognise_all,
 )
+from wenet_uio.export.exported import ExportedModel
 from wenet_uio.export.torchscript import from_torchscript, to_torchscript
 from wenet_uio.search import DecodeOptions
 

@@ -10,9 +10,7 @@ import pytest
 import torch
 
 from tests.export.test_encoders import make
-from wenet_uio.addons.runtimes.onnx_files import to_onnx
-from wenet_uio.addons.runtimes.onnx_graphs import OFFLINE, sherpa_graph, wenet_graphs
-from wenet_uio.addons.runtimes.onnx_models import OnnxModel
+from wenet_uio.export.chunks import OFFLINE
 from wenet_uio.export.torchscript import from_torchscript, to_torchscript
 from wenet_uio.models import ASRModel
 from wenet_uio.models.attention import LEAST_BLOCK
@@ -54,6 +52,10 @@ def test_torchscript_gives_the_log_probabilities_of_the_checkpoint(model: ASRMod
 
 @torch.no_grad()
 def test_onnx_gives_the_log_probabilities_of_the_checkpoint(model: ASRModel) -> None:
+    from wenet_uio.addons.runtimes.onnx_files import to_onnx
+    from wenet_uio.addons.runtimes.onnx_graphs import sherpa_graph
+    from wenet_uio.addons.runtimes.onnx_models import OnnxModel
+
     content = to_onnx(sherpa_graph(model, 40, OFFLINE))
     assert b"Loop" in content  # over the blocks
     graph = OnnxModel(content)
@@ -71,6 +73,10 @@ def test_onnx_gives_the_log_probabilities_of_the_checkpoint(model: ASRModel) -> 
 
 @torch.no_grad()
 def test_the_wenet_graph_gives_the_frames_of_the_checkpoint(model: ASRModel) -> None:
+    from wenet_uio.addons.runtimes.onnx_files import to_onnx
+    from wenet_uio.addons.runtimes.onnx_graphs import wenet_graphs
+    from wenet_uio.addons.runtimes.onnx_models import OnnxModel
+
     graph = OnnxModel(to_onnx(wenet_graphs(model, 40, OFFLINE)["encoder.onnx"]))
     att_cache, cnn_cache = torch.zeros(2, 2, 0, 16), torch.zeros(2, 1, 16, 0)
     for frames in LENGTHS:

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from tests.export.conftest import make_case
-from wenet_uio.addons.runtimes.onnx_models import ExportedModel
 from wenet_uio.export.check import compare, recognise_all
+from wenet_uio.export.exported import ExportedModel
 from wenet_uio.export.torchscript import from_torchscript, to_torchscript
 from wenet_uio.search import DecodeOptions, ctc_prefix_beam_search, decode
 

@@ -33,8 +33,6 @@ from tests.support.audio.encoded import (
 )
 from tests.support.audio.every_format import DAMAGE
 from tests.support.data.parquet import write_table
-from wenet_uio.addons.listen.inputs import Input
-from wenet_uio.addons.listen.speech import blocks
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.read import audio_info, read_audio
 from wenet_uio.base.executor import Executor
@@ -218,6 +216,9 @@ def through_check(data: bytes, name: str, folder: Path) -> np.ndarray:
 
 def through_transcribe(data: bytes, name: str, folder: Path) -> np.ndarray:
     """What the search for speech hears of a file object."""
+    from wenet_uio.addons.listen.inputs import Input
+    from wenet_uio.addons.listen.speech import blocks
+
     recording = BytesIO(data)
     recording.name = f"{KEY}-{name}"
     try:

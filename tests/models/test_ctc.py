@@ -9,7 +9,7 @@ import torch
 
 from tests.support.train.tiny import CPU, small_config, tiny_batch
 from wenet_uio.config import ConfigError, parse_config
-from wenet_uio.export.onnx_graphs import OFFLINE, Chunks, check_chunks, sherpa_graph
+from wenet_uio.export.chunks import OFFLINE, Chunks, check_chunks
 from wenet_uio.export.torchscript import to_torchscript
 from wenet_uio.models import build_model
 from wenet_uio.models.ctc import CTC
@@ -319,6 +319,8 @@ def test_a_conditioned_model_neither_streams_nor_has_torchscript_and_says_so_in_
 
 
 def test_a_conditioned_model_is_exported_for_whole_utterances():
+    from wenet_uio.addons.runtimes.onnx_graphs import sherpa_graph
+
     model = make(interctc_layer_idx=[2], interctc_conditioning=True).eval()
     graph = sherpa_graph(model, 20, OFFLINE)
     feats, lengths, *_ = batch()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from wenet_uio.addons.runtimes.onnx_graphs import Chunks, check_onnx_chunks
+from wenet_uio.export.chunks import Chunks
 from wenet_uio.models.attention import turned
 from wenet_uio.models.embedding import ROTARY_TABLE_LENGTH, RotaryPositionalEncoding
 
@@ -63,6 +63,8 @@ def test_a_cache_holds_the_shared_keys_only(make_model, causal_conf) -> None:
 
 
 def test_onnx_runtimes_do_not_stream_shared_keys(make_model, causal_conf) -> None:
+    from wenet_uio.addons.runtimes.onnx_graphs import check_onnx_chunks
+
     model = make_model(encoder_conf={**causal_conf, "n_kv_head": 1})
     with pytest.raises(ValueError, match="heads of this model share keys"):
         check_onnx_chunks(model, Chunks(16, 4))

@@ -1,8 +1,7 @@
 import pytest
 import torch
 
-from wenet_uio.search.ctc_greedy import ctc_greedy_search
-from wenet_uio.search.ctc_path import align_tokens, collapse
+from wenet_uio.search.ctc_path import align_tokens, collapse, ctc_greedy_search
 
 
 def test_repeats_are_merged_blanks_removed_and_the_frame_is_the_peak_of_a_run():

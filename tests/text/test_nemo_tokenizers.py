@@ -3,7 +3,6 @@
 import pytest
 import yaml
 
-from wenet_uio.addons.runtimes.sherpa import tokens_file
 from wenet_uio.text.spm import SentencepieceOptions, train_sentencepiece
 from wenet_uio.text.tokenizer import build_tokenizer
 from wenet_uio.train.run_config import read_config
@@ -55,6 +54,8 @@ def test_the_ids_that_a_model_adds_after_the_tokens_have_no_text(folders, type_,
     words = [word for word, _, _ in tokenizer.words([blank, *ids, blank])]
     assert words == text.split()
     assert tokenizer.symbol(blank) == "<blank>"
+    from wenet_uio.addons.runtimes.sherpa import tokens_file
+
     last_lines = tokens_file(tokenizer, blank).splitlines()[-2:]
     assert last_lines == [f"<blank> {blank}", f"<sos/eos> {end}"]
     with pytest.raises(ValueError, match="id 10 has no symbol"):

@@ -14,7 +14,7 @@ sys.modules["torchaudio"] = None  # an import of it fails
 import wenet_uio.bin.train
 from tests.support.train.tiny import CPU, small_config, tiny_batch
 from wenet_uio.models import build_model
-from wenet_uio.search.ctc_greedy import ctc_greedy_search
+from wenet_uio.search.ctc_path import ctc_greedy_search
 from wenet_uio.train.engines import DdpEngine
 config = small_config()
 engine = DdpEngine(build_model(config), config, CPU, seed=1)

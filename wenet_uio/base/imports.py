@@ -29,7 +29,15 @@ def loads_when_used(package: str, module_of: Mapping[str, str]) -> Callable[[str
     def load(name: str) -> Any:
         if name not in module_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"{package}.{module_of[name]}"), name)
+        try:
+            module = importlib.import_module(f"{package}.{module_of[name]}")
+        except ModuleNotFoundError as error:
+            if not lacks_add_on(error):
+                raise
+            message = f"{name}: {error.name}: {WITHOUT_IT}"
+            raise ModuleNotFoundError(message, name=error.name) from None
+
+        return getattr(module, name)
 
     return load
 

@@ -13,19 +13,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from wenet_uio.addons.runtimes.onnx_graphs import check_chunks
-from wenet_uio.addons.runtimes.onnx_models import ExportedModel
 from wenet_uio.base.cli import command_parser, run
 from wenet_uio.base.files import written_aside
 from wenet_uio.base.messages import note
-from wenet_uio.export.check import compare, judge
-from wenet_uio.export.command import (
-    LEFT_CHUNKS,
-    add_options,
-    check_exportable,
-    load_trained,
-    streaming_chunks,
-)
+from wenet_uio.export.check import compare
+from wenet_uio.export.chunks import LEFT_CHUNKS, check_chunks, streaming_chunks
+from wenet_uio.export.command import add_options, check_exportable, load_trained
+from wenet_uio.export.exported import ExportedModel
 from wenet_uio.export.torchscript import check_encoder, from_torchscript, to_torchscript
 from wenet_uio.search.types import DecodeOptions
 
@@ -77,9 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         exported = ExportedModel(from_torchscript(content), trained.hybrid)
         for way, options in ways.items():
             agreement = compare(exported, references[way], options)
-            print(
-                judge(f"{path}{way}", agreement, trained.limits(int8), trained.tokenizer.detokenize)
-            )
+            trained.accept(f"{path}{way}", agreement, int8=int8)
 
         with written_aside(path) as file:
             file.write(content)

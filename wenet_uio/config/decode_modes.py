@@ -17,7 +17,7 @@ class DecodeMode:
     name: str
     """Name on the command line. The name of a mode of another package has a dot."""
     search: Loaded
-    """`search(batch)` takes a wenet_uio.search.decoding.Decoding and returns the NBest of each
+    """`search(batch)` takes a wenet_uio.search.decode.Decoding and returns the NBest of each
     utterance."""
     needs: tuple[str, ...]
     """Attributes of the model that must be above 0: the weights of the losses that train the

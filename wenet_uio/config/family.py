@@ -25,8 +25,8 @@ FAMILIES: dict[str, str] = {
 """{name in the yaml: `module:name` of its Family}. Nothing else in the core names a family."""
 
 _VOCABULARY = Loaded("wenet_uio.models.speech_model:vocabulary_of")
-_ENCODE = Loaded("wenet_uio.search.encoding:encode_in_chunks")
-_PROMPTS = Loaded("wenet_uio.search.prompts:sos_prompts")
+_ENCODE = Loaded("wenet_uio.search.decode:encode_in_chunks")
+_PROMPTS = Loaded("wenet_uio.search.decode:sos_prompts")
 MODEL_KEYS = ("ctc_weight", "ignore_id", "lsm_weight", "length_normalized_loss")
 """Keys of `model_conf` that the losses of every model read."""
 
@@ -101,7 +101,7 @@ class Family:
     """`encode(model, feats, feats_lengths, options)` returns encoder frames and their lengths."""
     prompts: Loaded = _PROMPTS
     """`prompts(model, encoder_out, lengths, options)` returns the first tokens of the decoder, a
-    wenet_uio.search.prompts.Prompts."""
+    wenet_uio.search.decode.Prompts."""
     longest_window: float | None = None
     """Seconds that a model hears at once; None: any number."""
     kept_quiet: float = 0.0

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import torch
 
-from wenet_uio.addons.runtimes.onnx_folder import FOLDERS
 from wenet_uio.base.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
 from wenet_uio.config import Config
 from wenet_uio.config.family import families
 from wenet_uio.convert.converted import write_model
 from wenet_uio.convert.layouts import convert, layouts, model_at, models_at
+from wenet_uio.export.exported import FOLDERS
 from wenet_uio.models.lora import is_lora, merge_lora
 from wenet_uio.models.weights import read_weights
 from wenet_uio.search.recogniser import CHECKPOINTS, load_model_config

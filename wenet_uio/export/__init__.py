@@ -1,3 +1,1 @@
-"""Export of trained models to TorchScript and ONNX, with a check of every export against its
-checkpoint.
-"""
+"""Export of trained models to TorchScript, and the check of every export against its checkpoint."""

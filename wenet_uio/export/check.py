@@ -8,17 +8,16 @@ model and lists the differences, and `judge` raises an error if the differences 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 import torch
 
-from wenet_uio.addons.runtimes.onnx_models import ExportedModel, SherpaOnnx
-from wenet_uio.dataset.types import Batch
+from wenet_uio.export.exported import Exported, ExportedModel
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.scoring.wer import Counts, align
-from wenet_uio.search.ctc_greedy import ctc_greedy_search
+from wenet_uio.search.ctc_path import ctc_greedy_search
 from wenet_uio.search.ctc_prefix_beam import ctc_prefix_beam_search
 from wenet_uio.search.decode import decode
 from wenet_uio.search.rescoring import attention_rescoring
@@ -115,15 +114,6 @@ class Agreement:
         return 100.0 * errors / max(1, self.tokens)
 
 
-def utterances(batches: Iterable[Batch]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the key and features (1, T, F) without padding of each utterance."""
-    for batch in batches:
-        for key, feats, length in zip(
-            batch.keys, batch.feats, batch.feats_lengths.tolist(), strict=True
-        ):
-            yield key, feats[:length].unsqueeze(0)
-
-
 @torch.inference_mode()
 def recognise_all(
     model: ASRModel,
@@ -197,7 +187,7 @@ def joined(
 
 @torch.inference_mode()
 def compare(
-    exported: ExportedModel | SherpaOnnx,
+    exported: Exported,
     references: Sequence[Reference],
     options: DecodeOptions,
     modes: Collection[str] = MODES,
@@ -318,7 +308,7 @@ def judge(
 
 
 def _encode(
-    model: ASRModel | ExportedModel | SherpaOnnx, feats: torch.Tensor, options: DecodeOptions
+    model: ASRModel | Exported, feats: torch.Tensor, options: DecodeOptions
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the encoder frames (1, T', D) and CTC log-probabilities (1, T', V) of an utterance."""
     encoder_out, lengths = model.encode(

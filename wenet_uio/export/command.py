@@ -1,38 +1,49 @@
-"""Common part of the commands export_jit.py and export_onnx.py: options, the trained model, the
-check of an export.
+"""Common part of the commands export_jit.py and export_onnx.py: options, the trained model, and the
+utterances that an export is checked with.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple, get_args
 
+import numpy as np
 import torch
 
-from wenet_uio.addons.runtimes.onnx_graphs import Chunks
+from wenet_uio.audio.decoders import INT16_SCALE
+from wenet_uio.audio.encoding import encode_audio
 from wenet_uio.base.files import digest_of
+from wenet_uio.base.messages import note
+from wenet_uio.base.run_files import read_starts
 from wenet_uio.config import Config
 from wenet_uio.config.command_line import add_trust_code
-from wenet_uio.export.check import INT8, Limits, Reference, recognise_all
-from wenet_uio.export.check_data import CheckData, noise, validation_set_of
+from wenet_uio.config.mixture import DATA_OF_CONFIG, MixtureConf
+from wenet_uio.dataset.dataset import build_loader
+from wenet_uio.dataset.formats.data_list import DataType
+from wenet_uio.dataset.options import LoaderOptions
+from wenet_uio.export.check import INT8, Agreement, Limits, Reference, judge, recognise_all
 from wenet_uio.models import build_trained
 from wenet_uio.models.asr_model import ASRModel, with_attention
-from wenet_uio.models.chunks import fitting_chunk
 from wenet_uio.models.speech_model import SpeechModel
 from wenet_uio.search.recogniser import load_model_config, operators_of_decoding
 from wenet_uio.search.types import DecodeOptions
 from wenet_uio.text.labels import Tokenizer
 from wenet_uio.text.tokenizer import build_tokenizer
 
-DEFAULT_CHUNK = 16
-"""Encoder frames."""
-LEFT_CHUNKS = 4
-"""Chunks of left context of a check in chunks."""
+NOISES = 20
+"""Utterances of noise."""
+SECONDS = 2.0
+"""Their length."""
+LOUDNESS = 0.1
+"""Their root mean square; 1 is full scale."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -71,28 +82,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def streaming_chunks(
-    model: ASRModel, size: int | None, left: int, check: Callable[[ASRModel, Chunks], None]
-) -> tuple[Chunks | None, str]:
-    """Return chunks of `size` encoder frames; without a size, chunks that fit the model, or None
-    and why it cannot stream.
+class CheckData(NamedTuple):
+    """A data list with audio to check an export with."""
 
-    Args:
-        left: chunks seen before the current chunk; -1: all.
-        check: raises a ValueError for chunks that the model or its runtimes do not support.
+    data_list: str | MixtureConf
+    data_type: DataType
 
-    Raises:
-        ValueError: of `check`, for a given size.
-    """
-    chunks = Chunks(size or fitting_chunk(model.encoder.traits, DEFAULT_CHUNK), left)
-    try:
-        check(model, chunks)
-    except ValueError as error:
-        if size is None:
-            return None, str(error)
-        raise
+    def examples(self, config: Config, tokenizer: Tokenizer) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the key and features (1, T, F), without padding, of each utterance.
 
-    return chunks, ""
+        Raises:
+            ValueError, OSError: the list cannot be read.
+        """
+        options = LoaderOptions(rank=0, world_size=1)
+        for batch in build_loader(
+            self.data_list, self.data_type, config, tokenizer, training=False, options=options
+        ):
+            lengths = batch.feats_lengths.tolist()
+            for key, feats, length in zip(batch.keys, batch.feats, lengths, strict=True):
+                yield key, feats[:length].unsqueeze(0)
 
 
 @dataclass(frozen=True)
@@ -127,6 +135,14 @@ class Trained:
             errors = self.arguments.int8_tolerance if self.check_data else math.inf
             return replace(INT8, token_errors=errors)
         return Limits(self.arguments.tolerance)
+
+    def accept(self, file: str, agreement: Agreement, *, int8: bool) -> None:
+        """Print how far an exported file agrees with the checkpoint.
+
+        Raises:
+            ValueError: the differences exceed the limits.
+        """
+        print(judge(file, agreement, self.limits(int8), self.tokenizer.detokenize))
 
     def references(self, options: DecodeOptions) -> list[Reference]:
         """Return the output of the checkpoint for the utterances of the check."""
@@ -189,3 +205,55 @@ def load_trained(arguments: argparse.Namespace) -> Trained:
         check_data = validation_set_of(Path(arguments.config).parent, config, tokenizer)
 
     return Trained(config, model, tokenizer, arguments, check_data)
+
+
+def validation_set_of(folder: Path, config: Config, tokenizer: Tokenizer) -> CheckData | None:
+    """Return the validation set that the newest start of a run recorded, and say that it is taken.
+
+    None, and a note with the reason, if it has no utterance that can be read: the folder may have
+    come from another machine.
+    """
+    starts = read_starts(folder)
+    record = starts[-1].get("cv_data") if starts else None
+    if record is None:
+        return _no_data(f"{folder} does not name the validation set of a run")
+
+    name = record["list"]
+    in_config = config.cv_data if name == DATA_OF_CONFIG else None
+    reasons = []
+    for data_type in get_args(DataType):
+        data = CheckData(in_config or name, data_type)
+        try:
+            is_readable = next(data.examples(config, tokenizer), None) is not None
+        except (ValueError, OSError) as error:
+            reasons.append(f"as {data_type}: {error}")
+            continue
+
+        if is_readable:
+            note(f"the export is checked with {name}, the validation set of the run")
+            return data
+        return _no_data(f"{name}: no utterance can be read")
+
+    return _no_data("; ".join(reasons))
+
+
+def _no_data(reason: str) -> None:
+    """Say that noise is taken."""
+    note(f"the export is checked with noise, not with speech: give --check_data LIST ({reason})")
+
+
+def noise(config: Config, tokenizer: Tokenizer) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield key and features (1, T, F) of noises, made as those of recordings."""
+    rate = config.dataset_conf.resample_conf.resample_rate
+    random = np.random.default_rng(0)
+    with TemporaryDirectory() as folder:
+        lines = []
+        for number in range(NOISES):
+            samples = LOUDNESS * INT16_SCALE * random.standard_normal((int(SECONDS * rate), 1))
+            path = Path(folder, f"{number}.wav")
+            path.write_bytes(encode_audio(samples, rate, "wav"))
+            lines.append(json.dumps({"key": f"noise_{number}", "wav": str(path), "txt": ""}))
+
+        data_list = Path(folder, "data.list")
+        data_list.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        yield from CheckData(str(data_list), "raw").examples(config, tokenizer)

@@ -1,7 +1,7 @@
 """Searches: from encoder output to hypotheses."""
 
 from wenet_uio.search.attention_beam import attention_beam_search
-from wenet_uio.search.ctc_greedy import ctc_greedy_search
+from wenet_uio.search.ctc_path import ctc_greedy_search
 from wenet_uio.search.ctc_prefix_beam import ctc_prefix_beam_search
 from wenet_uio.search.decode import decode
 from wenet_uio.search.modes import MODES, check_modes, known_modes

@@ -10,7 +10,7 @@ import torch
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.masks import length_mask
 from wenet_uio.search.ctc_prefix_score import CtcPrefixScore
-from wenet_uio.search.prompts import Prompts
+from wenet_uio.search.decode import Prompts
 from wenet_uio.search.types import DecodeOptions, Hypothesis, NBest
 
 _CANDIDATES = 2

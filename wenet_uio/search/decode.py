@@ -1,21 +1,29 @@
-"""Decode features to hypotheses, in one or several decode modes."""
+"""Decode a batch of features to hypotheses, in one or several decode modes.
+
+`decode` encodes the batch. A `Decoding` is the batch on its way: the functions of the modes take it, and
+what several of them need is computed once.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 
 from wenet_uio.models.arithmetic import autocast, dtype_for
 from wenet_uio.models.interfaces import DecodingModel
 from wenet_uio.search.ctc_path import align_tokens
-from wenet_uio.search.decoding import Decoding
+from wenet_uio.search.ctc_prefix_beam import ctc_prefix_beam_search
 from wenet_uio.search.modes import check_family, check_options
 from wenet_uio.search.prefix_scorer import PrefixScorer
 from wenet_uio.search.types import SCORES_TOGETHER, DecodeOptions, Hypothesis, NBest
+
+AnyModel = TypeVar("AnyModel", bound=DecodingModel, covariant=True)
+Result = TypeVar("Result")
 
 
 class Search(NamedTuple):
@@ -171,3 +179,103 @@ def _timed(hypothesis: Hypothesis, log_probs: torch.Tensor, blank: int) -> Hypot
 
     path, _ = aligned
     return replace(hypothesis, frames=path.peaks, confidences=tuple(map(math.exp, path.scores)))
+
+
+class TokenRules(Protocol):
+    """Rules for the tokens that may follow, and their meaning in the result."""
+
+    def apply(self, log_probs: torch.Tensor, history: torch.Tensor) -> torch.Tensor:
+        """Set log-probabilities of next tokens that may not follow to -inf.
+
+        Args:
+            log_probs: (B, K, V) of the next token of K hypotheses.
+            history: (B, K, U) their tokens after the prompt.
+        """
+        ...
+
+    def finish(self, hypothesis: Hypothesis) -> Hypothesis:
+        """Return the hypothesis with only text among its tokens."""
+        ...
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """The first tokens of each utterance of a batch."""
+
+    tokens: torch.Tensor
+    """(B, P)."""
+    languages: tuple[str, ...] = ()
+    """Of each utterance: given or detected; empty if the model has no prompt."""
+    rules: TokenRules | None = None
+    """Rules for the tokens after the prompt, if there are any."""
+
+
+class Decoding(Generic[AnyModel]):
+    """One batch in several modes.
+
+    What modes share is computed once, when the first of them needs it.
+    """
+
+    def __init__(
+        self,
+        model: AnyModel,
+        encoded: tuple[torch.Tensor, torch.Tensor],
+        options: DecodeOptions,
+        scorers: Sequence[PrefixScorer] = (),
+    ) -> None:
+        """`encoded`: encoder frames (B, T', D) and lengths (B,)."""
+        self.model, self.options, self.scorers = model, options, scorers
+        self.encoder_out, self.lengths = encoded
+        self._results: dict[Callable[..., Any], Any] = {}
+
+    @cached_property
+    def ctc_log_probs(self) -> torch.Tensor:
+        """CTC log-probabilities (B, T', V)."""
+        return self.model.ctc_log_probs(self.encoder_out, self.options.blank_penalty)
+
+    @cached_property
+    def prompts(self) -> Prompts:
+        """The tokens with which the decoder starts."""
+        prompts_of = self.model.family.prompts
+        return prompts_of(self.model, self.encoder_out, self.lengths, self.options)
+
+    @cached_property
+    def ctc_prefixes(self) -> list[NBest]:
+        """The hypotheses of CTC prefix beam search."""
+        return ctc_prefix_beam_search(
+            self.ctc_log_probs, self.lengths, self.options.beam_size, self.model.blank, self.scorers
+        )
+
+    def once(self, compute: Callable[[Decoding[AnyModel]], Result]) -> Result:
+        """Return `compute(batch)`, which runs once for all modes that need its result."""
+        if compute not in self._results:
+            self._results[compute] = compute(self)
+        return self._results[compute]
+
+    @property
+    def silent(self) -> set[int]:
+        """Labels that are no text."""
+        return {self.model.blank, self.model.sos, self.model.eos}
+
+
+def encode_in_chunks(
+    model: DecodingModel, feats: torch.Tensor, feats_lengths: torch.Tensor, options: DecodeOptions
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Encode features (B, T, F) of lengths (B,) with full context or in chunks.
+
+    See ASRModel.encode.
+    """
+    return model.encode(
+        feats,
+        feats_lengths,
+        options.decoding_chunk_size,
+        options.num_decoding_left_chunks,
+        options.simulate_streaming,
+    )
+
+
+def sos_prompts(
+    model: DecodingModel, encoder_out: torch.Tensor, lengths: torch.Tensor, options: DecodeOptions
+) -> Prompts:
+    """Start every utterance of a batch with sos; see Family.prompts."""
+    return Prompts(torch.full((len(lengths), 1), model.sos, device=encoder_out.device))

@@ -1,4 +1,6 @@
-"""A trained recogniser, loaded from the folder of its run."""
+"""A trained recogniser, loaded from the folder of its run: config, tokenizer, model, and the times of
+its frames.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,60 @@ import torch
 from wenet_uio.base.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
 from wenet_uio.config import Config, ConfigError, load_config
 from wenet_uio.config.batch import BatchConf
+from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.dataset.frames import frame_count
 from wenet_uio.models import build_trained
 from wenet_uio.models.arithmetic import dtype_for
 from wenet_uio.models.interfaces import DecodingModel
-from wenet_uio.search.timing import FrameClock
 from wenet_uio.search.types import DecodeOptions
 from wenet_uio.text.labels import Tokenizer
 from wenet_uio.text.tokenizer import build_tokenizer
 
 CHECKPOINTS = ("avg.pt", FINAL_WEIGHTS)
 """Weights that are looked for in the folder of a run, in this order."""
+
+
+@dataclass(frozen=True)
+class FrameClock:
+    """Times of encoder frames.
+
+    Frame t stands for `step` seconds around the middle of the audio that the input layer sees for
+    it.
+    """
+
+    step: float
+    """Seconds from one encoder frame to the next."""
+    offset: float
+    """Seconds before the first encoder frame."""
+    shift: float
+    """Seconds from one feature frame to the next."""
+
+    @classmethod
+    def of(cls, model: DecodingModel, conf: DatasetConf) -> FrameClock:
+        """Make the clock of a model with the features of `conf`."""
+        count, encoder = frame_count(conf), model.encoder
+        # In samples: from one frame to the next, of the input layer and of the encoder, and what
+        # the input layer sees for one frame of the encoder.
+        embed_step = encoder.embed.subsampling_rate * count.shift
+        step = encoder.traits.reduction * embed_step
+        seen = encoder.embed.right_context * count.shift + count.window + step - embed_step
+        offset = (
+            max(0.0, (seen - step) / 2 / count.sample_rate)
+            - model.leading_frames * step / count.sample_rate
+        )
+
+        return cls(step / count.sample_rate, offset, count.shift / count.sample_rate)
+
+    def edge(self, frame: float) -> float:
+        """Return the start of encoder frame `frame` in seconds, which is the end of the one before.
+
+        Frames before the audio start at 0.
+        """
+        return max(0.0, self.offset + frame * self.step)
+
+    def middle(self, frame: float) -> float:
+        """Return the middle of encoder frame `frame`, in seconds."""
+        return self.edge(frame) + self.step / 2
 
 
 @dataclass(frozen=True)
@@ -133,3 +179,29 @@ def with_static_batches(config: Config, batch_size: int) -> Config:
     batch_conf = BatchConf(batch_type="static", batch_size=batch_size)
     dataset_conf = config.dataset_conf.model_copy(update={"batch_conf": batch_conf})
     return config.model_copy(update={"dataset_conf": dataset_conf})
+
+
+def streaming_obstacle(model: DecodingModel, conf: DatasetConf) -> str:
+    """Return the reason why a model cannot encode chunk by chunk; empty if it can."""
+    traits = model.encoder.traits
+    if traits.never_streams:
+        return traits.obstacle
+    if not traits.trained_in_chunks:
+        return "the model was trained with full context only; train with use_dynamic_chunk"
+    if traits.obstacle:
+        return traits.obstacle
+    if model.ctc_weight == 0:
+        return "the model was trained with ctc_weight 0, and partial texts come from CTC"
+
+    return features_obstacle(conf)
+
+
+def features_obstacle(conf: DatasetConf) -> str:
+    """Return the reason why features of parts of a waveform differ from those of the whole; empty if
+    they do not.
+    """
+    if any(operator.evaluation for operator in conf.operators):
+        return "the train.yaml names operators, which need whole utterances"
+    if conf.feats_type == "log_mel_spectrogram" or not frame_count(conf).snip_edges:
+        return "its features need whole utterances (log_mel_spectrogram, or snip_edges: false)"
+    return ""

@@ -18,8 +18,7 @@ from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.types import Batch, SampleRef, Skipped
 from wenet_uio.search.decode import Search, check_search, decode
 from wenet_uio.search.modes import check_parts
-from wenet_uio.search.recogniser import Recogniser
-from wenet_uio.search.timing import FrameClock
+from wenet_uio.search.recogniser import FrameClock, Recogniser
 from wenet_uio.search.types import Hypothesis, NBest
 from wenet_uio.text.labels import Tokenizer
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.interfaces import AttentionModel
 from wenet_uio.search.attention_beam import attention_beam_search
-from wenet_uio.search.ctc_greedy import ctc_greedy_search as greedy_search
+from wenet_uio.search.ctc_path import ctc_greedy_search as greedy_search
 from wenet_uio.search.ctc_prefix_score import CtcPrefixScore
-from wenet_uio.search.decoding import Decoding
+from wenet_uio.search.decode import Decoding
 from wenet_uio.search.rescoring import attention_rescoring as rescore
 from wenet_uio.search.types import NBest
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models.attention import MultiHeadedAttention
-from wenet_uio.search.ctc_greedy import ctc_greedy_search
+from wenet_uio.search.ctc_path import ctc_greedy_search
 from wenet_uio.train.engine import Engine
 from wenet_uio.train.freezing import train_mode
 from wenet_uio.train.micro_batches import SizedBatches

@@ -14,7 +14,7 @@ from wenet_uio.base.messages import said_once
 from wenet_uio.config import ConfigError, parse_config, save_config
 from wenet_uio.config.yaml_file import read_yaml
 from wenet_uio.models.chunks import ChunkEncoder, encode_chunk_by_chunk, fitting_chunk
-from wenet_uio.search.timing import FrameClock
+from wenet_uio.search.recogniser import FrameClock
 
 KIND = "efficientConformer"
 GROUPS = {

@@ -35,8 +35,8 @@ CONFIG = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _without_silero(monkeypatch):
+@pytest.fixture
+def without_silero(monkeypatch):
     """These tests use bursts of noise as speech, which a voice detector refuses."""
     monkeypatch.setitem(sys.modules, "silero_vad", None)
 

@@ -9,7 +9,7 @@ import torch
 
 import wenet_uio
 from tests.addons.listen.conftest import RATE, bursts, write_model
-from tests.support.search.tone_model import TONE, tones, write_tone_model
+from tests.addons.listen.tone_model import TONE, tones, write_tone_model
 from wenet_uio.addons.listen.endpoint import WENET_RULES, EndpointRule
 from wenet_uio.addons.listen.live import PARTIAL_MODES, Failed, Final, Partial, advance
 from wenet_uio.addons.listen.speech_gate import SpeechGate

@@ -14,6 +14,7 @@ from wenet_uio.config import load_config
 from wenet_uio.export.torchscript import to_torchscript
 from wenet_uio.search.recogniser import load_recogniser
 
+pytestmark = pytest.mark.usefixtures("without_silero")
 PATHS = ("units.txt", "data/dict/lang_char.txt"), ("global_cmvn", "data/train/global_cmvn")
 
 
@@ -99,7 +100,8 @@ def test_a_torchscript_export_gives_the_transcript_of_its_run(model):
 def test_an_onnx_export_gives_the_transcript_of_its_run(model):
     pytest.importorskip("onnxruntime")
     from wenet_uio.addons.runtimes.onnx_files import to_onnx
-    from wenet_uio.addons.runtimes.onnx_graphs import OFFLINE, Chunks, wenet_graphs
+    from wenet_uio.addons.runtimes.onnx_graphs import wenet_graphs
+    from wenet_uio.export.chunks import OFFLINE, Chunks
 
     trained = wenet_uio.load_model(model, device="cpu")
     for name, chunks in (("offline", OFFLINE), ("streaming", Chunks(4, 2))):
@@ -121,7 +123,8 @@ def exports(model):
     """
     pytest.importorskip("onnxruntime")
     from wenet_uio.addons.runtimes.onnx_files import to_onnx
-    from wenet_uio.addons.runtimes.onnx_graphs import OFFLINE, Chunks, streams_graphs, wenet_graphs
+    from wenet_uio.addons.runtimes.onnx_graphs import streams_graphs, wenet_graphs
+    from wenet_uio.export.chunks import OFFLINE, Chunks
 
     trained = load_recogniser(model).model.eval()
     (model / "final.zip").write_bytes(to_torchscript(trained))
@@ -159,7 +162,8 @@ def test_audio_shorter_than_the_window_of_the_input_layer_has_no_text_in_any_exp
 def test_folders_for_sherpa_onnx_open_if_they_have_ctc_and_others_say_what_runs_them(model):
     onnx = pytest.importorskip("onnx")
     from wenet_uio.addons.runtimes.onnx_files import to_onnx
-    from wenet_uio.addons.runtimes.onnx_graphs import OFFLINE, Chunks, sherpa_graph
+    from wenet_uio.addons.runtimes.onnx_graphs import sherpa_graph
+    from wenet_uio.export.chunks import OFFLINE, Chunks
 
     trained = wenet_uio.load_model(model, device="cpu")
     for name, chunks in (("streaming", Chunks(4, 2)), ("offline", OFFLINE)):

@@ -11,11 +11,12 @@ import torch
 
 import wenet_uio
 from tests.addons.listen.conftest import RATE, write_model
-from tests.support.search.tone_model import tones, write_tone_model
+from tests.addons.listen.tone_model import tones, write_tone_model
 from wenet_uio.addons.listen import speech
 from wenet_uio.addons.listen.one_pass import RecordingFrames
+from wenet_uio.addons.listen.options import Cutting
 from wenet_uio.addons.listen.speech import Segment
-from wenet_uio.addons.listen.transcription import Cutting, Transcriber
+from wenet_uio.addons.listen.transcription import Transcriber
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.models import recording
 from wenet_uio.search.decode import Search

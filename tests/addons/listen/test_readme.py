@@ -3,9 +3,12 @@
 import re
 from pathlib import Path
 
+import pytest
+
 import wenet_uio
 
-README = Path(wenet_uio.__file__).parent / "api/README.md"
+pytestmark = pytest.mark.usefixtures("without_silero")
+README = Path(wenet_uio.__file__).parent / "addons/listen/README.md"
 
 
 def test_the_examples_of_the_readme_run_from_the_first_to_the_last(model, capsys):

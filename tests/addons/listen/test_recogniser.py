@@ -17,6 +17,7 @@ from wenet_uio.addons.listen.tracks import Track, parse_channel
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.text.ngrams import estimate, write_arpa
 
+pytestmark = pytest.mark.usefixtures("without_silero")
 PLAIN = {"holds_quiet": False, "second_pass": False}
 """Streams whose text is that of their chunks."""
 CUT = {"window": 4.0}

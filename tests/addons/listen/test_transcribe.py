@@ -12,15 +12,18 @@ import numpy as np
 import pytest
 import soundfile
 
+from tests.bin import conftest
+from wenet_uio.addons.listen import transcribe, transcription
 from wenet_uio.addons.listen.speech import MARGIN
 from wenet_uio.audio.read import AudioReader
-from wenet_uio.bin import transcribe
-from wenet_uio.search import MODES, transcription
+from wenet_uio.search import MODES
 
 ROOT = Path(__file__).parents[2]
 RATE = 16000
 ENERGY = ("--detector", "energy", "--window", "10")
 """For recordings of 12 s in which bursts of noise stand for speech."""
+
+folder = conftest.folder
 
 
 @pytest.fixture

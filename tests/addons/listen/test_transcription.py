@@ -2,12 +2,12 @@ import random
 
 import pytest
 
+from wenet_uio.addons.listen.options import Cutting
 from wenet_uio.addons.listen.passages import Passage, Token, join
-from wenet_uio.addons.listen.results import TAIL
+from wenet_uio.addons.listen.results import TAIL, srt
 from wenet_uio.addons.listen.speech import Segment, windows
-from wenet_uio.addons.listen.subtitles import srt
-from wenet_uio.addons.listen.transcription import Cutting, Transcriber
-from wenet_uio.search.timing import FrameClock
+from wenet_uio.addons.listen.transcription import Transcriber
+from wenet_uio.search.recogniser import FrameClock
 from wenet_uio.search.types import Hypothesis
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.labels import Tokenizer

@@ -9,8 +9,8 @@ import torch
 
 from tests.support.search.noisy_speech import noise, overlaps, spread
 from wenet_uio.addons.listen import voice_activity
+from wenet_uio.addons.listen.options import Cutting
 from wenet_uio.addons.listen.speech import MARGIN, find_speech
-from wenet_uio.addons.listen.transcription import Cutting
 from wenet_uio.addons.listen.voice_activity import (
     PIECE,
     RATE,

@@ -5,12 +5,12 @@ import sys
 
 import numpy as np
 import pytest
-from tests.search.test_live import finals, heard, run
 
 import wenet_uio
 from tests.addons.listen.conftest import RATE, write_model
+from tests.addons.listen.test_live import finals, heard, run
+from tests.addons.listen.tone_model import tones, write_tone_model
 from tests.support.search.noisy_speech import noise, spread
-from tests.support.search.tone_model import tones, write_tone_model
 from wenet_uio.addons.listen.endpoint import WENET_RULES
 from wenet_uio.addons.listen.live import Partial
 from wenet_uio.addons.listen.voice_activity import is_installed

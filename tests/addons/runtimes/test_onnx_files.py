@@ -9,7 +9,8 @@ import onnx
 import pytest
 
 from wenet_uio.addons.runtimes.onnx_files import OPSET, require_onnx, to_int8, to_onnx
-from wenet_uio.addons.runtimes.onnx_graphs import OFFLINE, sherpa_graph, wenet_graphs
+from wenet_uio.addons.runtimes.onnx_graphs import sherpa_graph, wenet_graphs
+from wenet_uio.export.chunks import OFFLINE
 
 
 def operators(content: bytes) -> Counter[str]:

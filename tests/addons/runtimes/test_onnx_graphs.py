@@ -12,16 +12,11 @@ import torch
 
 from tests.export.conftest import make_case, make_examples
 from wenet_uio.addons.runtimes.onnx_files import to_int8, to_onnx
-from wenet_uio.addons.runtimes.onnx_graphs import (
-    OFFLINE,
-    Chunks,
-    check_chunks,
-    check_onnx_chunks,
-    sherpa_graph,
-    wenet_graphs,
-)
-from wenet_uio.addons.runtimes.onnx_models import ExportedModel, OnnxModel, SherpaOnnx, WenetOnnx
+from wenet_uio.addons.runtimes.onnx_graphs import check_onnx_chunks, sherpa_graph, wenet_graphs
+from wenet_uio.addons.runtimes.onnx_models import OnnxModel, SherpaOnnx, WenetOnnx
 from wenet_uio.export.check import GREEDY, MODES, Limits, compare, judge, recognise_all
+from wenet_uio.export.chunks import OFFLINE, Chunks, check_chunks
+from wenet_uio.export.exported import ExportedModel
 from wenet_uio.search import DecodeOptions
 
 WENET = [

@@ -12,7 +12,7 @@ import soundfile
 
 import wenet_uio
 from tests.addons.listen.conftest import RATE
-from tests.support.search.tone_model import tones, write_tone_model
+from tests.addons.listen.tone_model import tones, write_tone_model
 from tests.support.serve.clients import openai_client, sentences, served, speak
 from wenet_uio.addons.runtimes.onnx_files import to_onnx
 from wenet_uio.addons.runtimes.onnx_graphs import streams_graphs

@@ -13,7 +13,7 @@ import soundfile
 import wenet_uio
 from tests.support.serve.browser import OTHER_HOST, chromium, words_of
 from tests.support.serve.clients import served
-from wenet_uio.addons.listen.subtitles import Cue, srt, vtt
+from wenet_uio.addons.listen.results import Cue, srt, vtt
 from wenet_uio.addons.listen.tracks import parse_channel
 from wenet_uio.addons.serve.messages import cue_of
 from wenet_uio.addons.serve.options import ServeOptions

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from tests.support.serve.browser import chromium
-from wenet_uio.addons.listen.subtitles import Cue, srt, vtt
+from wenet_uio.addons.listen.results import Cue, srt, vtt
 
 STATIC = Path(str(files("wenet_uio.addons.serve") / "static"))
 WORDS = [("sure", 0.99), ("fairly", 0.8), ("unsure", 0.6), ("guess", 0.2), ("plain", None)]

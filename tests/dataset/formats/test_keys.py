@@ -3,7 +3,6 @@ import json
 import pytest
 
 from tests.support.data.tars import everything, wav, write_tar
-from wenet_uio.addons.listen.alignment_files import write_clean_list
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import RawLine, parse_raw_line
 from wenet_uio.dataset.formats.errors import ListError
@@ -136,6 +135,8 @@ def test_the_keys_of_a_list_do_not_depend_on_which_audio_is_there(folder):
 
 
 def test_a_list_without_poor_utterances_is_made_by_the_keys_of_the_index(folder):
+    from wenet_uio.addons.listen.alignment import write_clean_list
+
     assert write_clean_list(folder / "nemo.json", folder / "clean.json", {"d2-a": "poor"}) == 3
     assert "d1/a.wav" in (folder / "clean.json").read_text()
     assert "d2/a.wav" not in (folder / "clean.json").read_text()

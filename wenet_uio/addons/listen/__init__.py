@@ -1,1 +1,1 @@
-"""The Python interface to trained models; `import wenet_uio` gives its names."""
+"""Listening with a trained model: recordings of any length, live streams, alignment."""

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Align a data list with its audio: find the times of each token and word, and transcripts that do
 not fit.
 
@@ -28,13 +27,13 @@ from pathlib import Path
 
 import torch
 
-from wenet_uio.addons.listen.alignment import align_batches
-from wenet_uio.addons.listen.alignment_files import (
+from wenet_uio.addons.listen.alignment import (
+    align_batches,
     write_alignments,
     write_clean_list,
     write_textgrids,
 )
-from wenet_uio.base.cli import command_parser, run
+from wenet_uio.base.cli import command_parser
 from wenet_uio.config.command_line import (
     add_config_options,
     add_gpu_option,
@@ -48,9 +47,8 @@ from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import Skipped
 from wenet_uio.models import build_trained
-from wenet_uio.search.recogniser import load_model_config, with_static_batches
+from wenet_uio.search.recogniser import FrameClock, load_model_config, with_static_batches
 from wenet_uio.search.recognition import keys_of
-from wenet_uio.search.timing import FrameClock
 from wenet_uio.text.tokenizer import build_tokenizer
 from wenet_uio.train.distributed import World, use_cpu_threads
 
@@ -148,7 +146,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"{args.result_dir}/clean.list: {kept} utterances")
     if not alignments.by_key:
         raise ValueError(f"{args.data_list}: not one utterance could be aligned")
-
-
-if __name__ == "__main__":
-    run(main)

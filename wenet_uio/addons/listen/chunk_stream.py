@@ -13,9 +13,10 @@ import torch
 
 from wenet_uio.addons.listen.endpoint import BLANK_THRESHOLD, Endpointer, silent_by_blank
 from wenet_uio.addons.listen.live import END, LiveOptions, LiveStream, attempt
+from wenet_uio.addons.listen.options import Cutting
 from wenet_uio.addons.listen.speech import Segment
-from wenet_uio.addons.listen.stream_features import StreamFeatures
-from wenet_uio.addons.listen.transcription import Cutting, Transcriber
+from wenet_uio.addons.listen.stream_audio import StreamFeatures
+from wenet_uio.addons.listen.transcription import Transcriber
 from wenet_uio.models.chunks import ChunkEncoder, encode_chunks, places_of_equal
 from wenet_uio.search import ctc_prefix_beam
 from wenet_uio.search.ctc_prefix_beam import PrefixBeam

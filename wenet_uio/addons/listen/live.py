@@ -1,7 +1,7 @@
 """Live streams: samples come in, texts of one utterance after another go out.
 
 Several streams advance together: `advance` runs one step of each stream that is ready. The streams
-are those of chunk_stream.py and window_stream.py.
+are those of chunk_stream.py and window_stream.py. `Stream` is the simple form for one stream alone.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ import numpy as np
 import torch
 
 from wenet_uio.addons.listen.endpoint import EndpointRule
+from wenet_uio.addons.listen.options import Cutting
 from wenet_uio.addons.listen.passages import Passage, Token, later
-from wenet_uio.addons.listen.results import TranscriptSegment
+from wenet_uio.addons.listen.results import Transcript, TranscriptSegment
 from wenet_uio.addons.listen.speech import Segment
 from wenet_uio.addons.listen.speech_gate import SpeechGate
 from wenet_uio.addons.listen.stream_audio import NEVER_MORE, StreamAudio
-from wenet_uio.addons.listen.transcription import Cutting, Recognised, Transcriber
+from wenet_uio.addons.listen.transcription import Recognised, Transcriber
 from wenet_uio.audio.decoders import INT16_SCALE, Samples
 
 PARTIAL_MODES = ("ctc_greedy_search", "ctc_prefix_beam_search")
@@ -325,3 +326,60 @@ def advance(streams: Sequence[LiveStream]) -> None:
     for stream_type, members in groupby(ready, type):
         group = list(members)
         attempt(group, stream_type.step, group)
+
+
+class Stream:
+    """Speech that is recognised while it arrives."""
+
+    def __init__(self, live: LiveStream) -> None:
+        self._live = live
+        self._partial = ""
+        self._seconds = 0.0
+        self._segments: list[TranscriptSegment] = []
+
+    def accept(self, samples: np.ndarray | torch.Tensor) -> None:
+        """Add samples (N,) of one channel: int16, or floats from -1 to 1.
+
+        Raises:
+            ValueError: the samples have another shape or type, or the stream has ended.
+        """
+        self._live.push(samples)
+        self._advance()
+
+    @property
+    def partial(self) -> str:
+        """The text of the utterance so far; later samples may change it."""
+        return self._partial
+
+    @property
+    def segments(self) -> tuple[TranscriptSegment, ...]:
+        """The utterances that have ended, without those that have no words."""
+        return tuple(self._segments)
+
+    def finish(self) -> Transcript:
+        """End the stream and return all its utterances.
+
+        Raises:
+            ValueError: the stream has ended before.
+        """
+        if self._live.finished:
+            raise ValueError(NEVER_MORE)
+        self._live.end()
+        self._advance()
+        return Transcript(self.segments, self._seconds)
+
+    def _advance(self) -> None:
+        """Recognise all audio that is complete, and take the events of the stream."""
+        while self._live.ready:
+            advance([self._live])
+
+        for event in self._live.take():
+            if isinstance(event, Failed):
+                raise event.error
+            if isinstance(event, Final):
+                self._partial = ""
+                self._seconds = event.segment.end
+                if event.segment.tokens:
+                    self._segments.append(event.segment)
+            else:
+                self._partial = event.texts[0]

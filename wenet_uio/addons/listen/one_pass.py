@@ -7,14 +7,13 @@ import math
 import torch
 
 from wenet_uio.addons.listen.speech import Segment, blocks
-from wenet_uio.addons.listen.stream_audio import StreamResampler
-from wenet_uio.addons.listen.stream_features import StreamFeatures, features_obstacle
+from wenet_uio.addons.listen.stream_audio import StreamFeatures, StreamResampler
 from wenet_uio.audio.decoders import Channel
 from wenet_uio.audio.read import Source
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.models.interfaces import DecodingModel
 from wenet_uio.models.recording import RecordingEncoder, one_pass_obstacle
-from wenet_uio.search.timing import FrameClock
+from wenet_uio.search.recogniser import FrameClock, features_obstacle
 from wenet_uio.search.types import DecodeOptions
 
 

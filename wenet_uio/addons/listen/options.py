@@ -1,18 +1,111 @@
-"""Options of transcription from Python."""
+"""Options of transcription: where recordings are cut, how they are recognised."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from wenet_uio.addons.listen.speech import DETECTORS
+from wenet_uio.addons.listen.speech import DETECTORS, Segment, Speech, find_speech, windows
 from wenet_uio.addons.listen.tracks import ChosenChannel, parse_channel
-from wenet_uio.addons.listen.transcription import Cutting
+from wenet_uio.addons.listen.voice_activity import INSTALL, is_installed
+from wenet_uio.audio.decoders import Channel
+from wenet_uio.audio.read import Source, audio_info
 from wenet_uio.base.options import option, values_of
+from wenet_uio.base.run_files import recorded_utterance_seconds
 from wenet_uio.search.modes import check_modes
 from wenet_uio.search.options import ScorerOptions
 from wenet_uio.search.types import RequestOptions
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """Where long recordings are cut; times are seconds.
+
+    Raises:
+        ValueError: a time is not above 0, `overlap` is more than half of `window`, or the detector
+            is unknown or not installed.
+    """
+
+    pause: float | None = 0.4
+    """Shortest pause at which the recording is cut. None: do not cut at pauses, use windows
+    only."""
+    usual: float = 15.0
+    """Segments longer than this are cut at shorter pauses as well."""
+    window: float = 20.0
+    """Longest piece that the recogniser gets. Longer segments become overlapping windows."""
+    overlap: float = 4.0
+    """Length that neighbouring windows share."""
+    detector: str = "auto"
+    """What finds speech: silero, energy, or auto for silero if it is installed."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.overlap <= self.window / 2:
+            raise ValueError(
+                f"overlap: expected above 0 and at most half the window, found {self.overlap}"
+            )
+
+        if self.detector not in DETECTORS:
+            raise ValueError(f"detector: expected {', '.join(DETECTORS)}, found {self.detector}")
+        if self.detector == "silero" and not is_installed():
+            raise ValueError(f"detector silero: not installed; {INSTALL}")
+
+        for name in ("pause", "usual"):
+            seconds = getattr(self, name)
+            if seconds is not None and seconds <= 0:
+                raise ValueError(f"{name}: expected above 0, found {seconds}")
+
+    @classmethod
+    def of_run(cls, folder: str | Path) -> Cutting:
+        """Limit segments to the lengths of the run's training utterances.
+
+        If these are unknown, use the defaults.
+        """
+        seconds = recorded_utterance_seconds(folder)
+        if not seconds or not seconds["most"]:
+            return cls()
+
+        window = min(seconds["longest"], cls.window)
+        return cls(
+            usual=min(seconds["most"], cls.usual),
+            window=window,
+            overlap=min(cls.overlap, window / 2),
+        )
+
+    def passages(
+        self,
+        source: Source,
+        channel: Channel,
+        *,
+        in_turns: bool = False,
+        kept_quiet: float = 0.0,
+    ) -> list[Speech]:
+        """Find the passages of a file.
+
+        A file that is no longer than a window is one passage, unless speakers on several channels
+        talk in turns: then each turn is one.
+
+        Args:
+            kept_quiet: see Family.
+        """
+        if self.pause is not None:
+            return find_speech(
+                source,
+                channel,
+                self.pause,
+                self.usual,
+                self.detector,
+                uncut=0.0 if in_turns else self.window,
+                kept_quiet=kept_quiet,
+            )
+
+        info = audio_info(source)
+        return [Speech(Segment(0.0, info.num_samples / info.sample_rate), None)]
+
+    def windows(self, passage: Segment) -> Iterator[Segment]:
+        """Cut a passage into the pieces that the recogniser gets."""
+        return windows(passage, self.window, self.overlap)
 
 
 @dataclass(frozen=True)

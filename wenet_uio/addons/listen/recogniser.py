@@ -12,22 +12,23 @@ from typing import Any, overload
 
 import torch
 
+from wenet_uio.addons.listen.chunk_stream import ChunkStream
 from wenet_uio.addons.listen.endpoint import WENET_RULES, EndpointRule
 from wenet_uio.addons.listen.inputs import Input, inputs_of
-from wenet_uio.addons.listen.live import LiveOptions, LiveStream
-from wenet_uio.addons.listen.options import TranscribeOptions
+from wenet_uio.addons.listen.live import LiveOptions, LiveStream, Stream
+from wenet_uio.addons.listen.options import Cutting, TranscribeOptions
 from wenet_uio.addons.listen.results import Transcript, TranscriptSegment
-from wenet_uio.addons.listen.streaming import Stream, obstacle_of, start_live
-from wenet_uio.addons.listen.transcription import Cutting, Transcriber
-from wenet_uio.addons.runtimes.onnx_models import ExportedEncoder
+from wenet_uio.addons.listen.transcription import Transcriber
+from wenet_uio.addons.listen.window_stream import WindowStream
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.base.options import values_of
+from wenet_uio.export.exported import Exported
 from wenet_uio.models.chunks import fitting_chunk
 from wenet_uio.search.decode import Search
 from wenet_uio.search.modes import check_parts, possible_modes, usual_mode
 from wenet_uio.search.options import ScorerOptions, build_scorers
 from wenet_uio.search.prefix_scorer import PrefixScorer
-from wenet_uio.search.recogniser import Recogniser, with_dtype
+from wenet_uio.search.recogniser import Recogniser, streaming_obstacle, with_dtype
 from wenet_uio.search.types import DecodeOptions, RequestOptions
 from wenet_uio.text.labels import Tokenizer
 
@@ -46,12 +47,14 @@ log = logging.getLogger(__name__)
 class SpeechRecogniser:
     """A trained model, ready for use. Not for several threads at once."""
 
-    def __init__(
-        self, recogniser: Recogniser, folder: Path, device: str = "auto", *, exported: bool = False
-    ) -> None:
+    def __init__(self, recogniser: Recogniser, folder: Path, device: str = "auto") -> None:
         self.recogniser = recogniser
         """Config, tokenizer and model."""
-        self._device, self._exported = device_of(device), exported
+        self._device = device_of(device)
+        model = recogniser.model
+        self._exported = isinstance(model, Exported)
+        self._cannot_stream = isinstance(model, Exported) and not model.takes_streams
+        """Whether the model is an export for another runtime."""
         # Read once: the folder may move while the model is used
         self._cutting = Cutting.of_run(folder)
         # Streams that share their scorers are searched together, and share the memory of a language
@@ -74,12 +77,7 @@ class SpeechRecogniser:
         """Why the model cannot encode chunk by chunk, as streams do; empty if it can."""
         if self._cannot_stream:
             return CANNOT_STREAM
-        return obstacle_of(self.recogniser.model, self.recogniser.config.dataset_conf)
-
-    @property
-    def _cannot_stream(self) -> bool:
-        """Whether the model is an export for another runtime."""
-        return self._exported and not isinstance(self.recogniser.model.encoder, ExportedEncoder)
+        return streaming_obstacle(self.recogniser.model, self.recogniser.config.dataset_conf)
 
     def usual_mode(self, scored: bool = False) -> str:
         """Return the decode mode if none is given; `scored`: with hot words or a language model."""
@@ -229,23 +227,21 @@ class SpeechRecogniser:
             raise ValueError(f"stream: {CANNOT_STREAM}")
 
         chosen = replace(TranscribeOptions(**options), channel=0, one_pass=False)
-        size = (
-            fitting_chunk(self.recogniser.model.encoder.traits, USUAL_CHUNK)
-            if chunk_size is None
-            else chunk_size
-        )
+        if chunk_size is None:
+            chunk_size = fitting_chunk(self.recogniser.model.encoder.traits, USUAL_CHUNK)
         rate = self.sample_rate if sample_rate is None else sample_rate
         cutting = self._cut(chosen)
         search = self._search(chosen)
         search = search._replace(options=replace(search.options, nbest=nbest))
-        chunks = replace(
-            search.options, decoding_chunk_size=size, num_decoding_left_chunks=left_chunks
+        in_chunks = replace(
+            search.options, decoding_chunk_size=chunk_size, num_decoding_left_chunks=left_chunks
         )
 
-        return start_live(
+        stream_type = WindowStream if self.obstacle else ChunkStream
+        return stream_type(
             self._transcriber(chosen, search),
             self.recogniser,
-            search._replace(options=chunks),
+            search._replace(options=in_chunks),
             LiveOptions(rate, endpoints, partial_mode, holds_quiet, second_pass),
             cutting,
         )

@@ -79,8 +79,9 @@ class Speech(NamedTuple):
     """A segment in which somebody may speak."""
 
     segment: Segment
-    no_speech_probability: float
-    """Estimate that nobody speaks: of the voice detector, or from the contrast of the levels."""
+    no_speech_probability: float | None
+    """Estimate that nobody speaks: of the voice detector, or from the contrast of the levels; None where
+    speech was not looked for."""
 
 
 def find_speech(

@@ -1,14 +1,20 @@
-"""Samples of a stream: checked and kept when they arrive, resampled when they are needed."""
+"""Audio that arrives in parts: its samples are checked and kept, then resampled and made features
+when these are needed.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 import numpy as np
 import torch
 
 from wenet_uio.audio.decoders import INT16_SCALE
+from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.chain.waveform import resample, resampling_ratio
+from wenet_uio.dataset.frames import frame_count
+from wenet_uio.dataset.types import Example
 
 FILTER = 16
 """Samples at each side, at the lower of both rates, on which a resampled sample may depend. The
@@ -167,3 +173,42 @@ def _checked(samples: np.ndarray | torch.Tensor) -> torch.Tensor:
         raise ValueError(f"samples: expected {KINDS}; found {waveform.dtype}")
 
     return waveform
+
+
+class StreamFeatures:
+    """Computes each feature frame when its last sample arrives.
+
+    The frames are those of the whole waveform.
+    """
+
+    def __init__(
+        self, conf: DatasetConf, compute: Callable[[str, torch.Tensor, int], Example | None]
+    ) -> None:
+        """`compute`: Transcriber.features of the same `conf`."""
+        self._frame, self._compute = frame_count(conf), compute
+        self.dim = conf.feature_dim
+        self._samples = torch.zeros(0)
+        """Samples of the frames to come."""
+
+    def missing_samples(self, frames: int) -> int:
+        """Return the number of samples that complete the next `frames` frames."""
+        return (frames - 1) * self._frame.shift + self._frame.window - len(self._samples)
+
+    def accept(self, samples: torch.Tensor) -> torch.Tensor | None:
+        """Add samples (N,), float32 on the scale of int16.
+
+        Returns:
+            features (1, T, F) of the frames that are complete now; None if no frame is.
+        """
+        samples = torch.cat((self._samples, samples))
+        frames = int(self._frame(len(samples)))
+        self._samples = samples[frames * self._frame.shift :].clone()
+        if not frames:
+            return None
+
+        used = samples[: (frames - 1) * self._frame.shift + self._frame.window]
+        example = self._compute("", used, self._frame.sample_rate)
+        assert example is not None, "the samples make frames"
+        assert example.feats is not None, "the chain computes features"
+
+        return example.feats.unsqueeze(0)

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Transcribe audio files of any length.
 
     %(prog)s --model exp/conformer meeting.flac lecture.mp3
@@ -27,13 +26,11 @@ from tqdm import tqdm
 
 from wenet_uio.addons.listen.inputs import Input
 from wenet_uio.addons.listen.load import load_model
-from wenet_uio.addons.listen.options import TranscribeOptions
-from wenet_uio.addons.listen.results import TranscriptSegment
-from wenet_uio.addons.listen.subtitles import srt, vtt
-from wenet_uio.addons.listen.transcription import Cutting
+from wenet_uio.addons.listen.options import Cutting, TranscribeOptions
+from wenet_uio.addons.listen.results import TranscriptSegment, srt, vtt
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.read import audio_info
-from wenet_uio.base.cli import command_parser, run
+from wenet_uio.base.cli import command_parser
 from wenet_uio.base.files import written_aside
 from wenet_uio.base.hub_address import add_revision
 from wenet_uio.base.messages import hides_bar, note
@@ -260,7 +257,3 @@ def written(
     else:
         cues = [cue for segment in segments for cue in segment.cues()]
         yield from srt(cues) if args.format == "srt" else vtt(cues)
-
-
-if __name__ == "__main__":
-    run(main, prints_data=True)

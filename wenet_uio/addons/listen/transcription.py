@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from heapq import merge
 from itertools import chain, groupby, islice
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -14,6 +13,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
 from wenet_uio.addons.listen.one_pass import RecordingFrames, check_one_pass
+from wenet_uio.addons.listen.options import Cutting
 from wenet_uio.addons.listen.passages import Passage, Token, evenly, join, passages_of, placed
 from wenet_uio.addons.listen.results import (
     TAIL,
@@ -21,13 +21,11 @@ from wenet_uio.addons.listen.results import (
     TranscriptToken,
     TranscriptWord,
 )
-from wenet_uio.addons.listen.speech import DETECTORS, Segment, find_speech, windows
-from wenet_uio.addons.listen.stream_features import StreamFeatures
+from wenet_uio.addons.listen.speech import Segment
+from wenet_uio.addons.listen.stream_audio import StreamFeatures
 from wenet_uio.addons.listen.tracks import ChosenChannel, Track, Tracks, tracks_of
-from wenet_uio.addons.listen.voice_activity import INSTALL, is_installed
 from wenet_uio.audio.decoders import AudioError, Channel
-from wenet_uio.audio.read import AudioReader, Source, audio_info
-from wenet_uio.base.run_files import recorded_utterance_seconds
+from wenet_uio.audio.read import AudioReader, Source
 from wenet_uio.dataset.chain.padding import pad
 from wenet_uio.dataset.dataset import build_chain
 from wenet_uio.dataset.types import Example, SkipSample
@@ -40,8 +38,6 @@ from wenet_uio.text.symbols import WORD_START
 ROUNDED = 64
 """Batches are padded to a multiple of these feature frames: memory of ever new lengths would grow
 for hours."""
-
-
 NOBODY = 0.5
 """Estimate that nobody speaks, from which the words of a segment need the recogniser's own support."""
 UNHEARD = 0.1
@@ -91,95 +87,6 @@ class Recognised(NamedTuple):
     no_speech_probability: float | None
     """See Speech; None where speech was not looked for."""
     track: Track
-
-
-@dataclass(frozen=True)
-class Cutting:
-    """Where long recordings are cut; times are seconds.
-
-    Raises:
-        ValueError: a time is not above 0, `overlap` is more than half of `window`, or the detector
-            is unknown or not installed.
-    """
-
-    pause: float | None = 0.4
-    """Shortest pause at which the recording is cut. None: do not cut at pauses, use windows
-    only."""
-    usual: float = 15.0
-    """Segments longer than this are cut at shorter pauses as well."""
-    window: float = 20.0
-    """Longest piece that the recogniser gets. Longer segments become overlapping windows."""
-    overlap: float = 4.0
-    """Length that neighbouring windows share."""
-    detector: str = "auto"
-    """What finds speech: silero, energy, or auto for silero if it is installed."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.overlap <= self.window / 2:
-            raise ValueError(
-                f"overlap: expected above 0 and at most half the window, found {self.overlap}"
-            )
-
-        if self.detector not in DETECTORS:
-            raise ValueError(f"detector: expected {', '.join(DETECTORS)}, found {self.detector}")
-        if self.detector == "silero" and not is_installed():
-            raise ValueError(f"detector silero: not installed; {INSTALL}")
-
-        for name in ("pause", "usual"):
-            seconds = getattr(self, name)
-            if seconds is not None and seconds <= 0:
-                raise ValueError(f"{name}: expected above 0, found {seconds}")
-
-    @classmethod
-    def of_run(cls, folder: str | Path) -> Cutting:
-        """Limit segments to the lengths of the run's training utterances.
-
-        If these are unknown, use the defaults.
-        """
-        seconds = recorded_utterance_seconds(folder)
-        if not seconds or not seconds["most"]:
-            return cls()
-
-        window = min(seconds["longest"], cls.window)
-        return cls(
-            usual=min(seconds["most"], cls.usual),
-            window=window,
-            overlap=min(cls.overlap, window / 2),
-        )
-
-    def passages(
-        self,
-        source: Source,
-        channel: Channel,
-        *,
-        in_turns: bool = False,
-        kept_quiet: float = 0.0,
-    ) -> Sequence[tuple[Segment, float | None]]:
-        """Find the passages of a file: (segment, probability that nobody speaks).
-
-        A file that is no longer than a window is one passage, unless speakers on several channels
-        talk in turns: then each turn is one.
-
-        Args:
-            kept_quiet: see Family.
-        """
-        if self.pause is not None:
-            return find_speech(
-                source,
-                channel,
-                self.pause,
-                self.usual,
-                self.detector,
-                uncut=0.0 if in_turns else self.window,
-                kept_quiet=kept_quiet,
-            )
-
-        info = audio_info(source)
-        return [(Segment(0.0, info.num_samples / info.sample_rate), None)]
-
-    def windows(self, passage: Segment) -> Iterator[Segment]:
-        """Cut a passage into the pieces that the recogniser gets."""
-        return windows(passage, self.window, self.overlap)
 
 
 class Transcriber:

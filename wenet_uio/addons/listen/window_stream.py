@@ -14,10 +14,11 @@ import torch
 
 from wenet_uio.addons.listen.endpoint import Endpointer
 from wenet_uio.addons.listen.live import END, LiveOptions, LiveStream, attempt
+from wenet_uio.addons.listen.options import Cutting
 from wenet_uio.addons.listen.passages import Token, join
 from wenet_uio.addons.listen.speech import VOICE, Segment
 from wenet_uio.addons.listen.stream_audio import StreamResampler
-from wenet_uio.addons.listen.transcription import Cutting, Transcriber
+from wenet_uio.addons.listen.transcription import Transcriber
 from wenet_uio.addons.listen.voice_activity import RATE, WINDOW, VoiceStream, is_installed
 from wenet_uio.dataset.types import Example
 from wenet_uio.search.decode import Search

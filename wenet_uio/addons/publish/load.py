@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from wenet_uio.addons.listen.load import load_model
-from wenet_uio.addons.listen.recogniser import SpeechRecogniser
 from wenet_uio.addons.publish.pull import Pulled, pull
 from wenet_uio.base.hub_address import hub_address
 from wenet_uio.base.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
 from wenet_uio.convert.converted import write_model
 from wenet_uio.convert.layouts import convert, layouts
+
+if TYPE_CHECKING:
+    from wenet_uio.addons.listen.recogniser import SpeechRecogniser
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +40,8 @@ def from_pretrained(
     Raises:
         OSError, ValueError: see pull and load_model.
     """
+    from wenet_uio.addons.listen.load import load_model
+
     folder = usable_folder(pull(name, revision=revision, offline=offline))
     return load_model(folder, device=device, trust_code=trust_code)
 

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import torch
 import yaml
 
-from wenet_uio.addons.listen.streaming import obstacle_of
 from wenet_uio.addons.publish.run_report import error_rates
 from wenet_uio.base.files import written_aside
 from wenet_uio.base.run_files import MODEL_CARD, TRAIN_CONFIG, read_starts
@@ -27,7 +26,7 @@ from wenet_uio.config.yaml_file import parse_yaml, read_yaml
 from wenet_uio.models import build_model
 from wenet_uio.models.speech_model import SpeechModel
 from wenet_uio.search.modes import possible_modes
-from wenet_uio.search.recogniser import CHECKPOINTS
+from wenet_uio.search.recogniser import CHECKPOINTS, streaming_obstacle
 from wenet_uio.text.tokenizer import OWN_UNITS
 from wenet_uio.train.checkpoint import numbered
 from wenet_uio.train.environment import PACKAGES
@@ -165,7 +164,7 @@ class _Card:
         epochs = [path for _, path in sorted(numbered(folder, "epoch_*.yaml"))]
         self.epochs = len(epochs)
         self.last_epoch: dict[str, Any] = read_yaml(epochs[-1]) if epochs else {}
-        self.obstacle = obstacle_of(self.model, config.dataset_conf)
+        self.obstacle = streaming_obstacle(self.model, config.dataset_conf)
         """Why the model does not stream; empty if it does."""
 
     def text(self) -> str:

@@ -7,23 +7,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from wenet_uio.addons.listen.load import TORCHSCRIPT, has_onnx, load_model, model_files
 from wenet_uio.addons.publish.model_card import CardFacts, model_card_text
 from wenet_uio.addons.publish.pull import licence_of, stated_in
-from wenet_uio.addons.runtimes.onnx_folder import FOLDERS, NAMES, TOKENS
 from wenet_uio.base.hub_address import HubAddress, hub_address, is_hub_address
 from wenet_uio.base.messages import nearest_name
 from wenet_uio.base.run_files import FINAL_WEIGHTS, MODEL_CARD, TRAIN_CONFIG, read_starts
 from wenet_uio.config import save_config
 from wenet_uio.config.named_files import copy_files
+from wenet_uio.export.exported import FOLDER_FILES, FOLDERS, ONNX_FILES, TORCHSCRIPT, has_onnx
 from wenet_uio.search.recogniser import CHECKPOINTS, load_model_config, weights_in
 
-ONNX = NAMES - {TOKENS}
 LOADED = {
     *CHECKPOINTS,
     TORCHSCRIPT,
-    *ONNX,
-    *(f"{folder}/{name}" for folder in FOLDERS for name in ONNX),
+    *ONNX_FILES,
+    *(f"{folder}/{name}" for folder in FOLDERS for name in ONNX_FILES),
 }
 """Files of which load_model takes the first: a model must not have those of another."""
 _IDENTIFIERS = """
@@ -80,6 +78,8 @@ def stage_model(
         OSError: a file is missing or cannot be read.
         ValueError: the licence is not known, or the model cannot be loaded from its files.
     """
+    from wenet_uio.addons.listen.load import load_model, model_files
+
     found = model_files(Path(model))
     undecoded = None
     if found.export is not None:
@@ -127,7 +127,7 @@ def _link_export(named: Path, export: Path, into: Path) -> None:
     for folder in [export] if export == named else beside:
         place = into / folder.name if folder.name in FOLDERS else into
         for file in sorted(folder.iterdir()):
-            if file.name in NAMES:
+            if file.name in FOLDER_FILES:
                 _link(file, place / file.name)
 
 

@@ -17,7 +17,7 @@ serve.py of this package open:
     streams.onnx, ctc.onnx, decoder.onnx  chunks of any size, several streams
 
 Some families of models and some encoders are exported for sherpa-onnx alone, some of them offline
-only: wenet_uio/export/README.md and wenet_uio/families/README.md say which, and how sherpa-onnx
+only: wenet_uio/addons/runtimes/README.md and wenet_uio/families/README.md say which, and how sherpa-onnx
 opens them.
 
 Needs onnx and onnxruntime: pip install onnx onnxruntime.
@@ -27,36 +27,44 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from wenet_uio.addons.runtimes.onnx_files import require_onnx, to_int8, to_onnx
-from wenet_uio.addons.runtimes.onnx_folder import older_folders_told, write_folder
+from wenet_uio.addons.runtimes.onnx_files import (
+    older_folders_told,
+    require_onnx,
+    to_int8,
+    to_onnx,
+    write_folder,
+)
 from wenet_uio.addons.runtimes.onnx_graphs import (
-    OFFLINE,
-    Chunks,
-    check_chunks,
     check_onnx_chunks,
     sherpa_graph,
     streams_graphs,
     wenet_graphs,
 )
-from wenet_uio.addons.runtimes.onnx_models import ExportedModel, SherpaOnnx, StreamsOnnx, WenetOnnx
+from wenet_uio.addons.runtimes.onnx_models import SherpaOnnx, StreamsExport, WenetOnnx
 from wenet_uio.addons.runtimes.sherpa import CtcExport, SherpaOnly, feature_differences, tokens_file
-from wenet_uio.base.cli import command_parser, run
+from wenet_uio.base.cli import command_parser
 from wenet_uio.config.command_line import change_nothing
 from wenet_uio.config.encoder_kind import encoder_kind
-from wenet_uio.export.check import Reference, compare, judge
-from wenet_uio.export.command import (
+from wenet_uio.export.check import GREEDY, Reference, compare
+from wenet_uio.export.chunks import (
     DEFAULT_CHUNK,
     LEFT_CHUNKS,
+    OFFLINE,
+    Chunks,
+    check_chunks,
+    streaming_chunks,
+)
+from wenet_uio.export.command import (
     Trained,
     add_options,
     check_exportable,
     check_family,
     load_trained,
-    streaming_chunks,
 )
+from wenet_uio.export.exported import FOR_STREAMS, FOR_WENET, ExportedModel
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.chunks import fitting_chunk
 from wenet_uio.search.types import DecodeOptions
@@ -123,52 +131,27 @@ def export_all(trained: Trained) -> None:
     Raises:
         ValueError: the model or the options do not fit, or a model differs by more than the limits.
     """
-    arguments = trained.arguments
-    of_family = trained.model.family.sherpa
-    if of_family is not None:
-        refuse_streams(arguments.runtimes)
-        export_for_sherpa(trained, of_family(trained))
-        return
+    runtimes = trained.arguments.runtimes
+    offline_export = trained.model.family.sherpa
+    ctc_export = encoder_kind(trained.config.encoder).sherpa
 
-    sherpa = encoder_kind(trained.config.encoder).sherpa
-    if sherpa is not None:
-        refuse_streams(arguments.runtimes)
-        check_family(trained.model)
-        export_ctc_for_sherpa(trained, sherpa())
-        return
-
-    check_exportable(trained.model)
-    if STREAMS in arguments.runtimes:
-        export_streams(trained)
-    if set(RUNTIMES) & set(arguments.runtimes):
-        export_for_runtimes(trained)
-
-
-def refuse_streams(runtimes: Sequence[str]) -> None:
-    """Raise a ValueError if the runtimes of a model that sherpa-onnx alone runs have streams."""
-    if STREAMS in runtimes:
+    if STREAMS in runtimes and (offline_export is not None or ctc_export is not None):
         raise ValueError(
             f"--runtimes {STREAMS}: sherpa-onnx alone runs exports of this model; load the checkpoint "
             "of the run"
         )
 
-
-def export_for_runtimes(trained: Trained) -> None:
-    """Export, check and write the folders of a model for WeNet's runtime and sherpa-onnx.
-
-    Raises:
-        ValueError: as `export_all`.
-    """
-    arguments = trained.arguments
-    if "sherpa" in arguments.runtimes:
-        warn_of_features(feature_differences(trained.config.dataset_conf))
-
-    chunks, reason = chunks_of(trained, arguments)
-    export(trained, OFFLINE, "offline")
-    if chunks is not None:
-        export(trained, chunks, "streaming")
-    elif reason:
-        print(f"no streaming model: {reason}")
+    if offline_export is not None:
+        export_for_sherpa(trained, offline_export(trained))
+    elif ctc_export is not None:
+        check_family(trained.model)
+        export_ctc_for_sherpa(trained, ctc_export())
+    else:
+        check_exportable(trained.model)
+        if STREAMS in runtimes:
+            export_streams(trained)
+        if set(RUNTIMES) & set(runtimes):
+            export_for_runtimes(trained)
 
 
 def export_for_sherpa(trained: Trained, parts: SherpaOnly) -> None:
@@ -186,21 +169,9 @@ def export_for_sherpa(trained: Trained, parts: SherpaOnly) -> None:
 
     warn_of_features(parts.feature_differences)
     contents = {name: to_onnx(graph) for name, graph in parts.graphs.items()}
-    for folder, int8 in (("offline", False), ("offline_int8", True)):
-        contents = (
-            {name: to_int8(content) for name, content in contents.items()} if int8 else contents
-        )
-        path = Path(arguments.output_dir, folder)
-        agreement = parts.compare(contents)
-        print(
-            judge(
-                f"{path}/{', '.join(contents)}",
-                agreement,
-                trained.limits(int8),
-                trained.tokenizer.detokenize,
-            )
-        )
-        write_folder(path, contents, parts.tokens, trained.weights_id)
+    for path, files, int8 in float_and_int8(arguments.output_dir, "offline", contents):
+        trained.accept(f"{path}/{', '.join(files)}", parts.compare(files), int8=int8)
+        write_folder(path, files, parts.tokens, trained.weights_id)
 
     print(f"only for sherpa-onnx, without streaming: {parts.no_wenet}; {parts.no_chunks}")
 
@@ -213,94 +184,65 @@ def export_ctc_for_sherpa(trained: Trained, parts: CtcExport) -> None:
         ValueError: the options ask for another runtime or for chunks, or a model differs by more
             than the limits.
     """
-    arguments, model, reason = trained.arguments, trained.hybrid, ""
+    arguments, model = trained.arguments, trained.hybrid
     if "sherpa" not in arguments.runtimes or not model.ctc_weight:
         raise ValueError(parts.limit)
 
     warn_of_features(feature_differences(trained.config.dataset_conf))
-    kinds: dict[str, Chunks | None] = {"offline": OFFLINE, "streaming": None}
-    kinds["streaming"], reason = chunks_of(trained, arguments, parts.check_chunks)
+    tokens = tokens_file(trained.tokenizer, model.blank)
+    streaming, reason = chunks_to_stream(trained, parts.check_chunks)
+    folders = {"offline": OFFLINE}
+    if streaming is not None:
+        folders["streaming"] = streaming
 
-    for name, chunks in kinds.items():
-        if chunks is None:
-            continue
+    for folder, chunks in folders.items():
         content = to_onnx(parts.graph(model, trained.config.feature_dim, chunks))
-        for int8 in (False, True):
-            content = to_int8(content) if int8 else content
-            path = Path(arguments.output_dir, f"{name}_int8" if int8 else name)
+        for path, files, int8 in float_and_int8(
+            arguments.output_dir, folder, {"model.onnx": content}
+        ):
             agreement = parts.compare(
-                content, model, trained.examples(), arguments.num_check, chunks
+                files["model.onnx"], model, trained.examples(), arguments.num_check, chunks
             )
-            print(
-                judge(
-                    f"{path}/model.onnx",
-                    agreement,
-                    trained.limits(int8),
-                    trained.tokenizer.detokenize,
-                )
-            )
-            tokens = tokens_file(trained.tokenizer, model.blank)
-            write_folder(path, {"model.onnx": content}, tokens, trained.weights_id)
+            trained.accept(f"{path}/model.onnx", agreement, int8=int8)
+            write_folder(path, files, tokens, trained.weights_id)
 
     print(f"only for sherpa-onnx{f'; no streaming model: {reason}' if reason else ''}")
 
 
-def warn_of_features(differences: list[str]) -> None:
-    """Name the feature settings of the model that are not those of sherpa-onnx."""
-    for difference in differences:
-        print(
-            f"warning: the features differ from those of sherpa-onnx: {difference}", file=sys.stderr
-        )
-
-
-def chunks_of(
-    trained: Trained,
-    arguments: argparse.Namespace,
-    check: Callable[[ASRModel, Chunks], None] = check_onnx_chunks,
-) -> tuple[Chunks | None, str]:
-    """Return the chunks of the streaming model; without a streaming model None and the reason.
+def export_for_runtimes(trained: Trained) -> None:
+    """Export, check and write the folders of a model for WeNet's runtime and sherpa-onnx.
 
     Raises:
-        ValueError: the options ask for chunks that the model or a runtime does not support.
+        ValueError: as `export_all`.
     """
-    if arguments.chunk_size is not None and arguments.chunk_size <= 0:
-        return None, ""
+    if "sherpa" in trained.arguments.runtimes:
+        warn_of_features(feature_differences(trained.config.dataset_conf))
 
-    left_chunks = arguments.num_decoding_left_chunks
-    chunks, reason = streaming_chunks(trained.hybrid, arguments.chunk_size, left_chunks, check)
-    if chunks is not None and left_chunks < 0 and "sherpa" in arguments.runtimes:
-        raise ValueError(
-            f"--num_decoding_left_chunks {left_chunks}: sherpa-onnx needs 0 or more; for all chunks (-1) "
-            "use --runtimes wenet"
-        )
-
-    return chunks, reason
+    chunks, reason = chunks_to_stream(trained, check_onnx_chunks)
+    export_in_chunks(trained, OFFLINE, "offline")
+    if chunks is not None:
+        export_in_chunks(trained, chunks, "streaming")
+    elif reason:
+        print(f"no streaming model: {reason}")
 
 
-def export(trained: Trained, chunks: Chunks, folder: str) -> None:
+def export_in_chunks(trained: Trained, chunks: Chunks, folder: str) -> None:
     """Export, check and write OUTPUT_DIR/FOLDER and OUTPUT_DIR/FOLDER_int8."""
     model, arguments = trained.hybrid, trained.arguments
     feature_dim = trained.config.feature_dim
     graphs = wenet_graphs(model, feature_dim, chunks) if "wenet" in arguments.runtimes else {}
+    tokens = None
     if "sherpa" in arguments.runtimes:
         graphs["model.onnx"] = sherpa_graph(model, feature_dim, chunks)
+        tokens = tokens_file(trained.tokenizer, model.blank)
 
     contents = {name: to_onnx(graph) for name, graph in graphs.items()}
     options = DecodeOptions(decoding_chunk_size=chunks.size, num_decoding_left_chunks=chunks.left)
     references = trained.references(options)
 
-    for int8 in (False, True):
-        if int8:
-            contents = {name: to_int8(content) for name, content in contents.items()}
-
-        path = Path(arguments.output_dir, f"{folder}_int8" if int8 else folder)
-        check(trained, contents, references, options, path, int8)
-        write_folder(
-            path,
-            contents,
-            tokens_file(trained.tokenizer, model.blank) if "sherpa" in arguments.runtimes else None,
-            trained.weights_id,
-        )
+    for path, files, int8 in float_and_int8(arguments.output_dir, folder, contents):
+        check(trained, files, references, options, path, int8)
+        write_folder(path, files, tokens, trained.weights_id)
 
 
 def export_streams(trained: Trained) -> None:
@@ -321,19 +263,24 @@ def export_streams(trained: Trained) -> None:
     graphs = streams_graphs(model, trained.config.feature_dim)
     contents = {name: to_onnx(graph) for name, graph in graphs.items()}
     in_chunks = DecodeOptions(decoding_chunk_size=size, num_decoding_left_chunks=left)
-    of_checks = [DecodeOptions(), in_chunks]
-    if model.encoder.traits.static_chunk_size:
-        of_checks = [in_chunks]
-    references = [(options, trained.references(options)) for options in of_checks]
+    ways = [in_chunks] if model.encoder.traits.static_chunk_size else [DecodeOptions(), in_chunks]
+    references = [(options, trained.references(options)) for options in ways]
 
-    for int8 in (False, True):
-        if int8:
-            contents = {name: to_int8(content) for name, content in contents.items()}
-
-        path = Path(arguments.output_dir, f"{STREAMS}_int8" if int8 else STREAMS)
+    for path, files, int8 in float_and_int8(arguments.output_dir, STREAMS, contents):
         for options, utterances in references:
-            check(trained, contents, utterances, options, path, int8)
-        write_folder(path, contents, None, trained.weights_id)
+            check(trained, files, utterances, options, path, int8)
+        write_folder(path, files, None, trained.weights_id)
+
+
+def float_and_int8(
+    output_dir: str, folder: str, contents: dict[str, bytes]
+) -> Iterator[tuple[Path, dict[str, bytes], bool]]:
+    """Yield OUTPUT_DIR/FOLDER with its files, then FOLDER_int8 with the quantised ones, and whether
+    they are int8.
+    """
+    yield Path(output_dir, folder), contents, False
+    quantised = {name: to_int8(content) for name, content in contents.items()}
+    yield Path(output_dir, f"{folder}_int8"), quantised, True
 
 
 def check(
@@ -349,21 +296,52 @@ def check(
     Raises:
         ValueError: a model differs by more than the limits.
     """
-    limits, detokenize = trained.limits(int8), trained.tokenizer.detokenize
-    if "encoder.onnx" in contents:
-        agreement = compare(ExportedModel(WenetOnnx(contents), trained.hybrid), references, options)
-        print(judge(f"{path}/encoder.onnx, ctc.onnx, decoder.onnx", agreement, limits, detokenize))
+    model = trained.hybrid
+    if FOR_WENET[0] in contents:
+        runtime = WenetOnnx(contents)
+        exported = ExportedModel(runtime, model, runtime.chunk_size())
+        agreement = compare(exported, references, options)
+        trained.accept(f"{path}/{', '.join(FOR_WENET)}", agreement, int8=int8)
 
-    if "streams.onnx" in contents:
-        streams = ExportedModel(StreamsOnnx(contents, trained.hybrid.encoder), trained.hybrid)
-        agreement = compare(streams, references, options)
-        print(judge(f"{path}/streams.onnx, ctc.onnx, decoder.onnx", agreement, limits, detokenize))
+    if FOR_STREAMS[0] in contents:
+        agreement = compare(StreamsExport(contents, model), references, options)
+        trained.accept(f"{path}/{', '.join(FOR_STREAMS)}", agreement, int8=int8)
 
     if "model.onnx" in contents:
-        sherpa = SherpaOnnx(contents["model.onnx"], trained.hybrid)
-        agreement = compare(sherpa, references, options, modes=("ctc_greedy_search",))
-        print(judge(f"{path}/model.onnx", agreement, limits, detokenize))
+        sherpa = SherpaOnnx(contents["model.onnx"], model)
+        agreement = compare(sherpa, references, options, modes=(GREEDY,))
+        trained.accept(f"{path}/model.onnx", agreement, int8=int8)
 
 
-if __name__ == "__main__":
-    run(main)
+def warn_of_features(differences: list[str]) -> None:
+    """Name the feature settings of the model that are not those of sherpa-onnx."""
+    for difference in differences:
+        print(
+            f"warning: the features differ from those of sherpa-onnx: {difference}", file=sys.stderr
+        )
+
+
+def chunks_to_stream(
+    trained: Trained, check_size: Callable[[ASRModel, Chunks], None]
+) -> tuple[Chunks | None, str]:
+    """Return the chunks of the streaming model; without a streaming model None and the reason.
+
+    Args:
+        check_size: raises a ValueError for chunks that a runtime does not support.
+
+    Raises:
+        ValueError: the options ask for chunks that the model or a runtime does not support.
+    """
+    arguments = trained.arguments
+    if arguments.chunk_size is not None and arguments.chunk_size <= 0:
+        return None, ""
+
+    left_chunks = arguments.num_decoding_left_chunks
+    chunks, reason = streaming_chunks(trained.hybrid, arguments.chunk_size, left_chunks, check_size)
+    if chunks is not None and left_chunks < 0 and "sherpa" in arguments.runtimes:
+        raise ValueError(
+            f"--num_decoding_left_chunks {left_chunks}: sherpa-onnx needs 0 or more; for all chunks (-1) "
+            "use --runtimes wenet"
+        )
+
+    return chunks, reason

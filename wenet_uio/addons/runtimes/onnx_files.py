@@ -1,13 +1,20 @@
-"""Convert graphs to the bytes of ONNX files, float or int8, and load such files. Needs onnx and
-onnxruntime.
+"""The bytes of ONNX files, float and int8, and the folders of an export. Needs onnx and onnxruntime.
+
+A folder is the former or the new one, never a mixture. Each of its files has the same `export_id` in
+its metadata: files of two exports are refused when they are loaded together. `weights_id` says which
+weights the folder has, so that folders beside each other can be compared.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import logging
+import sys
 import tempfile
 import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -15,12 +22,20 @@ from typing import TYPE_CHECKING
 import torch
 
 from wenet_uio.addons.runtimes.onnx_graphs import Graph
+from wenet_uio.base.files import folder_written_aside
+from wenet_uio.base.messages import note
+from wenet_uio.export.exported import FOLDER_FILES, FOLDERS, ONNX_FILES, TOKENS
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 OPSET = 14
 """The first opset with all operators of the models; onnxruntime 1.8 and newer load it."""
+EXPORT_ID = "export_id"
+WEIGHTS_ID = "weights_id"
+UNKNOWN = "unknown"
+
+log = logging.getLogger(__name__)
 
 
 def require_onnx() -> tuple[ModuleType, ModuleType]:
@@ -126,3 +141,125 @@ def open_session(content: bytes, name: str) -> InferenceSession:
             f"{name}: onnxruntime {onnxruntime.__version__} cannot open it ({reason}); copy the "
             "file or export the model again"
         ) from None
+
+
+def write_folder(
+    path: Path, contents: Mapping[str, bytes], tokens: str | None, weights_id: str
+) -> None:
+    """Write the files of an export in place of those of an earlier one, and say which of these have
+    no successor.
+
+    Files of the user in the folder stay.
+
+    Args:
+        contents: {file name: ONNX model}.
+        tokens: text of tokens.txt; None writes none.
+        weights_id: identifies the weights of the exported model.
+
+    Raises:
+        OSError: the folder cannot be written; the former one is as it was.
+    """
+    written = {*contents} if tokens is None else {*contents, TOKENS}
+    for name in sorted(FOLDER_FILES - written):
+        if (path / name).exists():
+            note(f"{path / name}: of an earlier export, removed")
+
+    digest = hashlib.sha256(b"".join(contents.values())).hexdigest()
+    ids = {WEIGHTS_ID: weights_id, EXPORT_ID: digest[:16]}
+    with folder_written_aside(path, is_ours=_is_exported) as folder:
+        for name, content in contents.items():
+            (folder / name).write_bytes(_stamped(content, ids))
+        if tokens is not None:
+            (folder / TOKENS).write_text(tokens, encoding="utf-8")
+
+
+def _stamped(content: bytes, ids: Mapping[str, str]) -> bytes:
+    """Return an ONNX model with the ids of its export."""
+    onnx, _ = require_onnx()
+    model = onnx.load_from_string(content)
+    for name, value in ids.items():
+        entry = model.metadata_props.add()
+        entry.key, entry.value = name, value
+
+    return model.SerializeToString()
+
+
+@contextmanager
+def older_folders_told(output_dir: Path, weights_id: str) -> Iterator[None]:
+    """Warn at the end of the block of folders of an earlier export that the block, which writes
+    others, has not replaced.
+
+    Args:
+        weights_id: of the export of the block.
+    """
+    before = _folder_inodes(output_dir)
+    try:
+        yield
+    finally:
+        after = _folder_inodes(output_dir)
+        older = [output_dir / name for name in after if after[name] == before.get(name)]
+        if older and after != before:
+            same = all(weights_of(folder) == weights_id for folder in older)
+            print(
+                f"warning: {', '.join(map(str, older))}: of an earlier export with "
+                f"{'the same' if same else 'other'} weights, and not replaced; remove what is not "
+                "needed",
+                file=sys.stderr,
+            )
+
+
+def _folder_inodes(output_dir: Path) -> dict[str, int]:
+    """Return the inode of each exported folder; a folder that replaces it has another one."""
+    return {
+        name: (output_dir / name).stat().st_ino
+        for name in FOLDERS
+        if any(map(_is_exported, _files_in(output_dir / name)))
+    }
+
+
+def require_same_weights(folders: Sequence[Path]) -> None:
+    """Check that folders beside each other are exports of the same weights.
+
+    Raises:
+        ValueError: they are not.
+    """
+    weights_by_folder = {folder.name: weights_of(folder) for folder in folders}
+    if len(set(weights_by_folder.values())) > 1:
+        weights_of_folders = ", ".join(
+            f"{name} {weights_id}" for name, weights_id in weights_by_folder.items()
+        )
+        raise ValueError(
+            f"{folders[0].parent}: folders of different models ({WEIGHTS_ID}: {weights_of_folders}): name "
+            "one of them, remove the older ones, or export again"
+        )
+
+
+def weights_of(folder: Path) -> str:
+    """Return the id of the weights of an exported folder.
+
+    UNKNOWN for files that are damaged or have no id, as those of WeNet.
+    """
+    onnx, _ = require_onnx()
+    from google.protobuf.message import DecodeError  # protobuf comes with onnx
+
+    models = [file for file in _files_in(folder) if file.name in ONNX_FILES]
+    if not models:
+        return UNKNOWN
+
+    # All files of a folder have the same ids, and that of CTC takes the least time to read.
+    smallest = min(models, key=lambda file: file.stat().st_size)
+    try:
+        entries = onnx.load(smallest).metadata_props
+    except DecodeError as error:
+        log.warning("%s cannot be read (%s)", smallest, error)
+        return UNKNOWN
+
+    return next((entry.value for entry in entries if entry.key == WEIGHTS_ID), UNKNOWN)
+
+
+def _files_in(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def _is_exported(file: Path) -> bool:
+    return file.name in FOLDER_FILES

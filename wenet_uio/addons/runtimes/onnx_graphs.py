@@ -19,27 +19,11 @@ from wenet_uio.addons.runtimes.onnx_modules import (
     WholeModule,
     traceable,
 )
+from wenet_uio.export.chunks import OFFLINE, Chunks, check_chunks
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.caches import join_chunks
 from wenet_uio.models.layered_encoder import LayeredEncoder
 
-
-@dataclass(frozen=True)
-class Chunks:
-    """Chunk size and left context of a graph."""
-
-    size: int = -1
-    """Encoder frames of a chunk; -1: the whole utterance is one chunk."""
-    left: int = -1
-    """Chunks seen before the current chunk; -1: all."""
-
-    @property
-    def cache(self) -> int:
-        """Encoder frames in a cache of fixed size; negative: the cache grows."""
-        return self.size * self.left if self.size > 0 else -1
-
-
-OFFLINE = Chunks()
 EXAMPLE_FRAMES = 9
 """Encoder frames of the example chunk if chunks may have any size."""
 CTC_FOR_SHERPA = "wenet_ctc"
@@ -59,30 +43,6 @@ class Graph:
     """{input or output: {dimension: name}} of the dimensions with a variable size."""
     metadata: dict[str, object]
     """Values that the runtime reads from the file."""
-
-
-def check_chunks(model: ASRModel, chunks: Chunks) -> None:
-    """Check that the model can stream with `chunks`.
-
-    Raises:
-        ValueError: it cannot; the message has the reason.
-    """
-    traits = model.encoder.traits
-    if chunks.size < 1:
-        raise ValueError(f"--chunk_size: expected 1 or more encoder frames, found {chunks.size}")
-    if traits.obstacle:
-        raise ValueError(traits.obstacle)
-
-    if not traits.trained_in_chunks:
-        raise ValueError(
-            "this model was trained with full context only; train with use_dynamic_chunk: true"
-        )
-
-    static = traits.static_chunk_size
-    if static not in (0, chunks.size):
-        raise ValueError(
-            f"this model was trained with chunks of {static}: use --chunk_size {static}"
-        )
 
 
 def check_onnx_chunks(model: ASRModel, chunks: Chunks) -> None:

@@ -1,139 +1,61 @@
-"""Exported models with the interface of ASRModel that the searches need.
-
-The classes call an exported model as its runtime does: one utterance at a time, with the same
-inputs.
-"""
+"""ONNX files of an export, called as their runtimes do: one utterance at a time, with the same inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 
 import torch
-from torch.nn.functional import pad
 
-from wenet_uio.addons.runtimes.onnx_files import open_session
-from wenet_uio.addons.runtimes.onnx_folder import EXPORT_ID
+from wenet_uio.addons.runtimes.onnx_files import EXPORT_ID, open_session, require_onnx
+from wenet_uio.addons.runtimes.onnx_graphs import CTC_FOR_SHERPA
+from wenet_uio.export.exported import (
+    FOR_SHERPA,
+    FOR_STREAMS,
+    FOR_WENET,
+    Exported,
+    ExportedModel,
+    filled,
+    frame_count,
+    windows,
+)
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.caches import Caches, join_chunks
 from wenet_uio.models.ctc import penalised
 from wenet_uio.models.encoder import Encoder
-from wenet_uio.models.subsampling import Subsampling
-
-_NOTHING = torch.zeros(0, 0, 0, 0)
 
 
-def windows(
-    feats: torch.Tensor, chunk_size: int, rate: int, right_context: int
-) -> Iterator[torch.Tensor]:
-    """Cut features (1, T, F) as runtimes do: each window gives `chunk_size` encoder frames, the
-    last window fewer.
+def load_onnx(folder: Path, run: Path, untrained: Callable[[], ASRModel]) -> Exported:
+    """Load the model of an exported folder; the names of its files say for which runtime they are.
 
     Args:
-        chunk_size: 0 or less: one window with all frames.
-        rate: feature frames from one encoder frame to the next.
-        right_context: feature frames that an encoder frame needs after its first one.
+        run: folder of its run, for messages.
+        untrained: builds a model of the config of the run. It is called after the files are opened,
+            which may be refused.
+
+    Raises:
+        ValueError: a file is damaged, sherpa-onnx alone can run the model, or a package is missing.
     """
-    if chunk_size <= 0:
-        yield feats
-        return
+    require_onnx()
+    if (folder / FOR_WENET[0]).is_file():
+        runtime = WenetOnnx(_contents(folder, FOR_WENET))
+        return ExportedModel(runtime, untrained(), runtime.chunk_size())
+    if (folder / FOR_STREAMS[0]).is_file():
+        return StreamsExport(_contents(folder, FOR_STREAMS), untrained())
 
-    window = (chunk_size - 1) * rate + 1 + right_context
-    for start in range(0, max(1, feats.size(1) - right_context), rate * chunk_size):
-        yield feats[:, start : start + window]
-
-
-def is_too_short(feats: torch.Tensor, embed: Subsampling) -> bool:
-    """Tell whether features (1, T, F) have no encoder frame: the window of the input layer is
-    longer.
-    """
-    length = torch.tensor([feats.size(1)])
-    return int(embed.output_lengths(length, feats.size(1), feats.size(1))) == 0
-
-
-def filled(feats: torch.Tensor, embed: Subsampling) -> torch.Tensor:
-    """Return features (1, T, F) that the input layer can take: too short ones get zeros behind."""
-    if not is_too_short(feats, embed):
-        return feats
-    return pad(feats, (0, 0, 0, embed.right_context + 1 - feats.size(1)))
-
-
-def frames_of(count: int, feats: torch.Tensor, embed: Subsampling) -> torch.Tensor:
-    """Return the number (1,) of encoder frames of features (1, T, F): `count`, or 0."""
-    return torch.tensor([0 if is_too_short(feats, embed) else count])
-
-
-class ExportedDecoder:
-    """Calls the runtime's `forward_attention_decoder` with the signature of a model's decoder."""
-
-    def __init__(self, runtime: torch.jit.ScriptModule | WenetOnnx) -> None:
-        self.runtime = runtime
-        self.bidirectional = runtime.is_bidirectional_decoder()
-
-    def __call__(
-        self,
-        memory: torch.Tensor,
-        memory_mask: torch.Tensor,
-        ys_in_pad: torch.Tensor,
-        ys_in_lens: torch.Tensor,
-        r_ys_in_pad: torch.Tensor,
-        reverse_weight: float,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See TransformerDecoder.forward. The runtime computes mask and reversed tokens itself."""
-        return self.runtime.forward_attention_decoder(
-            ys_in_pad, ys_in_lens, memory[:1], reverse_weight
+    path = next(folder / name for name in FOR_SHERPA if (folder / name).is_file())
+    content = path.read_bytes()
+    model_type = OnnxModel(content).metadata.get("model_type", "unknown")
+    if model_type != CTC_FOR_SHERPA:
+        raise ValueError(
+            f"{path}: sherpa-onnx runs models of this type ({model_type}), this package does not; "
+            f"load the run: {run}"
         )
+    return SherpaOnnx(content, untrained())
 
 
-class ExportedModel:
-    """An exported model with the methods of WeNet's C++ runtime: `final.zip`, or `WenetOnnx`."""
-
-    def __init__(self, runtime: torch.jit.ScriptModule | WenetOnnx, model: ASRModel) -> None:
-        self.runtime = runtime
-        self.decoder = ExportedDecoder(runtime)
-        self.sos, self.eos = runtime.sos_symbol(), runtime.eos_symbol()
-        self.vocab_size, self.blank = model.vocab_size, model.blank
-        self.reverse_weight = model.reverse_weight
-        self._embed = model.encoder.embed
-        self.fixed_chunk_size = runtime.chunk_size() if isinstance(runtime, WenetOnnx) else -1
-        """Encoder frames of a chunk, which a streaming ONNX graph fixes; below 0: any size."""
-
-    def encode(
-        self,
-        feats: torch.Tensor,
-        feats_lengths: torch.Tensor,
-        decoding_chunk_size: int = -1,
-        num_decoding_left_chunks: int = -1,
-        simulate_streaming: bool = False,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Encode one utterance (1, T, F) in chunks -> (1, T', D), lengths (1,).
-
-        `fixed_chunk_size` replaces the size of a chunk. Features that are shorter than the window
-        of the input layer have length 0.
-        """
-        runtime = self.runtime
-        chunk_size = self.fixed_chunk_size if self.fixed_chunk_size > 0 else decoding_chunk_size
-        att_cache = cnn_cache = _NOTHING
-        outputs: list[torch.Tensor] = []
-        offset = 0
-        keep = chunk_size * num_decoding_left_chunks if chunk_size > 0 else -1
-
-        for window in windows(
-            filled(feats, self._embed),
-            chunk_size,
-            runtime.subsampling_rate(),
-            runtime.right_context(),
-        ):
-            output, att_cache, cnn_cache = runtime.forward_encoder_chunk(
-                window, offset, keep, att_cache, cnn_cache
-            )
-            outputs.append(output)
-            offset += output.size(1)
-
-        return torch.cat(outputs, dim=1), frames_of(offset, feats, self._embed)
-
-    def ctc_log_probs(self, encoder_out: torch.Tensor, blank_penalty: float = 0.0) -> torch.Tensor:
-        """Compute CTC log-probabilities (1, T', V) of encoder frames (1, T', D)."""
-        return penalised(self.runtime.ctc_activation(encoder_out), self.blank, blank_penalty)
+def _contents(folder: Path, names: Iterable[str]) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in names}
 
 
 class OnnxModel:
@@ -193,7 +115,7 @@ class WenetOnnx:
     C++ runtime does.
     """
 
-    NAMES = ("encoder.onnx", "ctc.onnx", "decoder.onnx")
+    names = FOR_WENET
 
     def __init__(self, contents: Mapping[str, bytes]) -> None:
         """Open the three files.
@@ -201,8 +123,8 @@ class WenetOnnx:
         Raises:
             ValueError: a file is damaged, or they come from different exports.
         """
-        models = [OnnxModel(contents[name], name) for name in self.NAMES]
-        _require_one_export(models, self.NAMES)
+        models = [OnnxModel(contents[name], name) for name in self.names]
+        _require_one_export(models, self.names)
         self.encoder, self.ctc, self.decoder = models
 
     def _number(self, name: str) -> int:
@@ -325,7 +247,7 @@ class ExportedEncoder(Encoder):
 class StreamsOnnx(WenetOnnx):
     """streams.onnx, ctc.onnx and decoder.onnx with the methods of final.zip."""
 
-    NAMES = ("streams.onnx", "ctc.onnx", "decoder.onnx")
+    names = FOR_STREAMS
 
     def __init__(self, contents: Mapping[str, bytes], encoder: Encoder) -> None:
         """Open the three files; `encoder` as in ExportedEncoder.
@@ -356,7 +278,7 @@ class StreamsOnnx(WenetOnnx):
         for name, size in of_encoder.items():
             if of_file[name] != size:
                 raise ValueError(
-                    f"{self.NAMES[0]}: {name} {of_file[name]}, but that of train.yaml is {size}: "
+                    f"{self.names[0]}: {name} {of_file[name]}, but that of train.yaml is {size}: "
                     "they are of different models; put the train.yaml of its run beside the export"
                 )
 
@@ -389,15 +311,27 @@ def _require_one_export(models: Sequence[OnnxModel], names: Sequence[str]) -> No
         )
 
 
-class SherpaOnnx:
-    """model.onnx, called as sherpa-onnx calls it. Its outputs are log-probabilities instead of
-    encoder frames.
+class StreamsExport(ExportedModel):
+    """An export for streams, in the place of a trained model."""
+
+    takes_streams = True
+
+    def __init__(self, contents: Mapping[str, bytes], model: ASRModel) -> None:
+        """Open the files; see StreamsOnnx."""
+        runtime = StreamsOnnx(contents, model.encoder)
+        super().__init__(runtime, model)
+        self.encoder = runtime.streams
+
+
+class SherpaOnnx(Exported):
+    """A model.onnx with CTC for sherpa-onnx, which has no decoder. Its outputs are log-probabilities
+    instead of encoder frames.
     """
 
     def __init__(self, content: bytes, model: ASRModel) -> None:
+        super().__init__(model)
+        self.attention_weight = self.reverse_weight = 0.0
         self.graph = OnnxModel(content)
-        self.vocab_size, self.blank = model.vocab_size, model.blank
-        self._embed = model.encoder.embed
         self.fixed_chunk_size = (
             int(self.graph.metadata["chunk_size"]) if "offset" in self.graph.inputs else -1
         )
@@ -412,13 +346,14 @@ class SherpaOnnx:
         simulate_streaming: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute log-probabilities (1, T', V) and lengths (1,) of one utterance (1, T, F); see
-        ExportedModel.encode.
+        Exported.encode.
         """
-        embed, frames = self._embed, filled(feats, self._embed)
+        embed = self.encoder.embed
+        frames = filled(feats, embed)
         if self.fixed_chunk_size <= 0:
             log_probs, lengths = self.graph(x=frames, x_lens=torch.tensor([frames.size(1)]))
             count = int(lengths[0])
-            return log_probs[:, :count], frames_of(count, feats, embed)
+            return log_probs[:, :count], frame_count(count, feats, embed)
 
         cache, att_cache, cnn_cache = self.graph.start()
         outputs: list[torch.Tensor] = []
@@ -437,7 +372,7 @@ class SherpaOnnx:
             outputs.append(output)
             offset += output.size(1)
 
-        return torch.cat(outputs, dim=1), frames_of(offset, feats, embed)
+        return torch.cat(outputs, dim=1), frame_count(offset, feats, embed)
 
     def ctc_log_probs(self, encoder_out: torch.Tensor, blank_penalty: float = 0.0) -> torch.Tensor:
         """Return the input (1, T', V), which has log-probabilities already, with the penalty."""

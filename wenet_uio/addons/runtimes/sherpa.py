@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import torch
 
-from wenet_uio.addons.runtimes.onnx_graphs import Chunks, Graph
+from wenet_uio.addons.runtimes.onnx_graphs import Graph
 from wenet_uio.config.dataset import DatasetConf, FbankConf
 from wenet_uio.export.check import Agreement
+from wenet_uio.export.chunks import Chunks
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.text.aggregate import AggregateTokenizer
 from wenet_uio.text.char import CharSplitter

@@ -17,7 +17,6 @@ import numpy as np
 
 from wenet_uio.addons.listen.live import Event, Failed, LiveStream, advance
 from wenet_uio.addons.serve.metrics import Metrics
-from wenet_uio.base.allocator import return_freed_memory
 from wenet_uio.base.memory import return_freed_memory
 
 QUIET = 1.0

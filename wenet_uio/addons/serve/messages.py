@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from wenet_uio.addons.listen.results import TranscriptSegment
-from wenet_uio.addons.listen.subtitles import Cue
+from wenet_uio.addons.listen.results import Cue, TranscriptSegment
 from wenet_uio.search.context_graph import MOST_SCORES, text_and_score
 
 MOST_PHRASES = 1000

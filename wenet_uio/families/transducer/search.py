@@ -8,7 +8,7 @@ import torch
 
 from wenet_uio.families.transducer.model import Transducer
 from wenet_uio.families.transducer.rnnt_beam import rnnt_beam_search
-from wenet_uio.search.decoding import Decoding
+from wenet_uio.search.decode import Decoding
 from wenet_uio.search.modes import refuse_mode
 from wenet_uio.search.types import DecodeOptions, Hypothesis, NBest
 

@@ -16,7 +16,7 @@ from wenet_uio.config import Config, parse_config
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models import build_model
-from wenet_uio.search.ctc_greedy import ctc_greedy_search
+from wenet_uio.search.ctc_path import ctc_greedy_search
 from wenet_uio.text.tokenizer import build_tokenizer
 from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine

@@ -17,12 +17,12 @@ from tests.support.models.golden import assert_close
 from tests.support.models.tiny_paraformer import tiny_paraformer
 from wenet_uio.addons.encoders.sanm.encoder import low_frame_rate
 from wenet_uio.addons.families.paraformer.model import Paraformer
-from wenet_uio.addons.listen.streaming import obstacle_of
 from wenet_uio.config import DatasetConf, load_config, parse_config
 from wenet_uio.models import build_model
 from wenet_uio.models.masks import length_mask
 from wenet_uio.models.weights import load_weights
 from wenet_uio.search import DecodeOptions, decode
+from wenet_uio.search.recogniser import streaming_obstacle
 
 PARAFORMERS = ("paraformer", "paraformer_dynamic")
 CHUNKS = ((4, -1), (8, 2), (16, 4))
@@ -321,8 +321,8 @@ def test_streaming_is_refused_in_one_line(golden2: Path) -> None:
         model.encode(expected["feats"], expected["feats_lengths"], 4, -1, simulate_streaming=True)
     whole, _, _ = golden(golden2 / "paraformer")  # of full context
     assert (
-        obstacle_of(whole, DatasetConf())
-        == obstacle_of(model, DatasetConf())
+        streaming_obstacle(whole, DatasetConf())
+        == streaming_obstacle(model, DatasetConf())
         == model.encoder.traits.obstacle
     )
 

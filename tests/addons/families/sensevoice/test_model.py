@@ -15,7 +15,7 @@ from wenet_uio.models import build_model
 from wenet_uio.models.masks import length_mask
 from wenet_uio.models.weights import load_weights
 from wenet_uio.search import DecodeOptions, decode
-from wenet_uio.search.timing import FrameClock
+from wenet_uio.search.recogniser import FrameClock
 from wenet_uio.train.run_config import read_config
 
 MODES = ("ctc_greedy_search", "ctc_prefix_beam_search")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from wenet_uio.addons.families.paraformer.model import Paraformer
-from wenet_uio.search.decoding import Decoding
+from wenet_uio.search.decode import Decoding
 from wenet_uio.search.types import Hypothesis, NBest
 
 

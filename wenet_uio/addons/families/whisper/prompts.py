@@ -9,7 +9,7 @@ import torch
 from wenet_uio.addons.families.whisper.model import Whisper
 from wenet_uio.addons.families.whisper.timestamps import TimestampRules
 from wenet_uio.models.masks import length_mask
-from wenet_uio.search.prompts import Prompts
+from wenet_uio.search.decode import Prompts
 from wenet_uio.search.types import DecodeOptions
 
 

@@ -100,7 +100,7 @@ function name(button, words, title) {
   button.setAttribute("aria-label", `${words}: ${title}`);
 }
 
-/** The text of a segment, after the name of its channel where another one begins; as in search/results.py. */
+/** The text of a segment, after the name of its channel where another one begins; as in addons/listen/results.py. */
 function textOf(segment, number, segments) {
   const isTurn = segment.channel_name && segment.channel_name !== segments[number - 1]?.channel_name;
   return isTurn ? `[${segment.channel_name}] ${segment.text}` : segment.text;

@@ -1,4 +1,4 @@
-/** SRT and WebVTT of cues {start, end, text}, as wenet_uio/addons/listen/subtitles.py writes them. */
+/** SRT and WebVTT of cues {start, end, text}, as wenet_uio/addons/listen/results.py writes them. */
 
 const LEAST = 1.0; // seconds of display, unless the next cue starts earlier
 

@@ -12,13 +12,14 @@ import torch
 from torch import nn
 
 from wenet_uio.addons.encoders.zipformer.encoder import ZipformerEncoder
-from wenet_uio.addons.runtimes.onnx_graphs import OFFLINE, Chunks, Graph, check_chunks
+from wenet_uio.addons.runtimes.onnx_graphs import Graph
 from wenet_uio.addons.runtimes.onnx_models import OnnxModel
 from wenet_uio.addons.runtimes.onnx_modules import OfflineModule, traceable
 from wenet_uio.addons.runtimes.sherpa import CtcExport
 from wenet_uio.export.check import Agreement, Difference, agreement_of
+from wenet_uio.export.chunks import OFFLINE, Chunks, check_chunks
 from wenet_uio.models.asr_model import ASRModel
-from wenet_uio.search.ctc_greedy import ctc_greedy_search
+from wenet_uio.search.ctc_path import ctc_greedy_search
 
 LOUDER = 2.0 * math.log(32768.0)
 """Difference of log-mel features: sherpa-onnx computes those of a zipformer from samples of -1 to

@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.bin import conftest
 from tests.support.models.recogniser import KEYS
-from wenet_uio.bin import align
+from wenet_uio.addons.listen import align
+
+folder = conftest.folder
 
 
 def call(data, *options):

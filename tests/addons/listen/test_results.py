@@ -5,7 +5,7 @@ from itertools import accumulate, pairwise
 
 import pytest
 
-from wenet_uio.addons.listen.subtitles import GAP, LONGEST, WIDEST, cues_of, srt
+from wenet_uio.addons.listen.results import GAP, LONGEST, WIDEST, cues_of, srt
 
 
 def timed(words, seconds):

@@ -1,19 +1,20 @@
 import numpy as np
 import pytest
 import torch
-from tests.search.test_stream_audio import parts
 
 from tests.addons.listen.conftest import RATE, bursts, write_model
+from tests.addons.listen.test_stream_audio import parts
 from wenet_uio.addons.listen.chunk_stream import ChunkStream
-from wenet_uio.addons.listen.live import LiveOptions
+from wenet_uio.addons.listen.live import LiveOptions, Stream
+from wenet_uio.addons.listen.load import load_model
+from wenet_uio.addons.listen.options import Cutting
 from wenet_uio.addons.listen.stream_audio import NEVER_MORE
-from wenet_uio.addons.listen.streaming import Stream, obstacle_of, start_live
-from wenet_uio.addons.listen.transcription import Cutting, Transcriber
+from wenet_uio.addons.listen.transcription import Transcriber
 from wenet_uio.addons.listen.window_stream import WindowStream
 from wenet_uio.dataset.chain.waveform import resample
 from wenet_uio.models.chunks import ChunkEncoder, encode_chunk_by_chunk
 from wenet_uio.search.decode import Search
-from wenet_uio.search.recogniser import load_recogniser
+from wenet_uio.search.recogniser import load_recogniser, streaming_obstacle
 from wenet_uio.search.types import DecodeOptions
 
 SEARCH = Search(
@@ -25,7 +26,7 @@ SEARCH = Search(
 def live_of(recogniser, rate=RATE, search=SEARCH):
     options = LiveOptions(rate, holds_quiet=False, second_pass=False)
     cutting = Cutting(window=2.0, overlap=0.5)
-    return start_live(Transcriber(recogniser, search), recogniser, search, options, cutting)
+    return ChunkStream(Transcriber(recogniser, search), recogniser, search, options, cutting)
 
 
 def stream_of(recogniser, rate=RATE, search=SEARCH):
@@ -105,22 +106,21 @@ def test_wrong_samples_and_an_ended_stream_are_refused(recogniser, tmp_path):
 
 
 def test_models_that_cannot_stream_say_why(recogniser, tmp_path):
-    assert obstacle_of(recogniser.model, recogniser.config.dataset_conf) == ""
-    assert isinstance(live_of(recogniser), ChunkStream)
+    assert streaming_obstacle(recogniser.model, recogniser.config.dataset_conf) == ""
     for number, (keys, reason) in enumerate(
         [
             ({"use_dynamic_chunk": False}, "trained with full context only"),
             ({"causal": False}, "convolution sees future frames"),
         ]
     ):
-        other = load_recogniser(write_model(tmp_path / str(number), **keys))
-        assert reason in obstacle_of(other.model, other.config.dataset_conf)
-        assert isinstance(live_of(other), WindowStream)
+        other = load_model(write_model(tmp_path / str(number), **keys), device="cpu")
+        assert reason in other.obstacle
+        assert isinstance(other.live(), WindowStream)
     conf = recogniser.config.dataset_conf
     whisper = recogniser.config.model_copy(
         update={"dataset_conf": conf.model_copy(update={"feats_type": "log_mel_spectrogram"})}
     )
     object.__setattr__(recogniser, "config", whisper)
-    assert "features need whole utterances" in obstacle_of(
+    assert "features need whole utterances" in streaming_obstacle(
         recogniser.model, recogniser.config.dataset_conf
     )

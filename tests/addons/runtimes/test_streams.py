@@ -11,8 +11,9 @@ import torch
 from tests.export.conftest import make_case, make_examples
 from wenet_uio.addons.runtimes.onnx_files import to_int8, to_onnx
 from wenet_uio.addons.runtimes.onnx_graphs import streams_graphs
-from wenet_uio.addons.runtimes.onnx_models import ExportedModel, StreamsOnnx
+from wenet_uio.addons.runtimes.onnx_models import StreamsOnnx
 from wenet_uio.export.check import compare, recognise_all
+from wenet_uio.export.exported import FOR_STREAMS, ExportedModel
 from wenet_uio.models.chunks import ChunkEncoder, encode_chunks
 from wenet_uio.search import DecodeOptions
 
@@ -139,7 +140,7 @@ def test_an_export_with_the_config_of_another_model_is_refused_when_it_is_opened
         StreamsOnnx(contents, make_case(other).encoder)
 
 
-@pytest.mark.parametrize("name", StreamsOnnx.NAMES)
+@pytest.mark.parametrize("name", FOR_STREAMS)
 @pytest.mark.parametrize("kept", [0, 1000])
 def test_a_damaged_file_is_named(name, kept):
     model, contents = exported("u2pp")
