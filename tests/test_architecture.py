@@ -26,7 +26,7 @@ dataset.batch_memory dataset.types dataset.randomness dataset.frames dataset.fil
 dataset.storage dataset.formats dataset.corpus dataset.plan dataset.chain
 dataset.ledger dataset.options dataset.cursor dataset.read_ahead dataset.sources dataset.kinds dataset.reader
 dataset.workers dataset.loader dataset.open dataset.dataset dataset
-prepare prepare.diagnose models search train export convert families bin __main__ addons
+prepare prepare.diagnose models search export train families bin __main__ addons
 """
 LOWEST_FIRST: list[str] = list(FLOORS.split())
 """A package imports only packages that stand before it in this list."""

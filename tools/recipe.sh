@@ -129,8 +129,8 @@ _start_from() {
 _check_units() {
   python -c 'import sys
 from wenet_uio.base.cli import run
-from wenet_uio.convert.start import check_units
-run(lambda: check_units(*sys.argv[1:]))' "$from" "$units" || exit 1
+from wenet_uio.train.trained_model import check_other_units
+run(lambda: check_other_units(*sys.argv[1:]))' "$from" "$units" || exit 1
 }
 
 # Prints the lines that set options: those of the recipe, then those of the tools that it calls by with_options.

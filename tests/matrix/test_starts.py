@@ -25,8 +25,8 @@ from tests.support import preloaded
 from tests.support.models.whisper_layouts import write_full_vocabulary
 from tests.support.train.training_corpus import write_corpus
 from wenet_uio.bin import average_model, export_jit, export_onnx
-from wenet_uio.convert.start import open_start
 from wenet_uio.models.lora import is_lora
+from wenet_uio.train.trained_model import open_trained_model
 
 ROOT = Path(__file__).parents[2]
 LORA = ("use_lora=true", "only_optimize_lora=true", "lora_conf.lora_rank=2")
@@ -204,7 +204,9 @@ def check_weights(run: Path, cell: Cell) -> None:
 def check_start(run: Path, start: Path) -> None:
     """Check that the first weights are those of the source; low-rank ones of the source are merged."""
     converted = run / "from"
-    source = open_start(converted if converted.exists() else start, run / "unused", make=False)
+    source = open_trained_model(
+        converted if converted.exists() else start, run / "unused", make=False
+    )
     before, first = source.read_weights(), weights(run / "init.pt")
     assert all(torch.equal(first[name], before[name]) for name in first if not is_lora(name))
 

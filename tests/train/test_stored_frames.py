@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from tests.train.test_inheritance import all_configs
 
 from tests.support import preloaded
 from tests.support.train.tiny import CPU, small_config
 from tests.support.train.training_corpus import CONFIG, write_corpus
-from tests.train.test_inheritance import all_configs
 from tests.train.test_objective import is_close, random_batch, without_draws
 from wenet_uio.config import Config
 from wenet_uio.dataset.types import Batch

@@ -338,7 +338,7 @@ def test_the_time_of_all_starts_counts_and_a_state_keeps_it(tmp_path: Path) -> N
     assert not list(tmp_path.glob("epoch_*.pt"))
 
     trainer = run_of(tmp_path, ListLoader(LONG * 20))
-    assert trainer.seconds_before == before["timing"]["seconds"]
+    assert trainer.clock.before == before["timing"]["seconds"]
     assert trainer.progress.timing.ahead == before["timing"]["ahead"] > 0
     assert trainer.run()
     assert rates(tmp_path)[-1] < 0.01 * 0.01

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wenet_uio.base.cli import command_parser, run
-from wenet_uio.convert.converted import write_model
-from wenet_uio.convert.layouts import convert, layouts
+from wenet_uio.models.converted import write_model
+from wenet_uio.train.trained_model import convert, layouts
 
 
 def parser() -> argparse.ArgumentParser:

@@ -21,9 +21,7 @@ import torch
 
 from wenet_uio.base.cli import command_parser, run
 from wenet_uio.base.hub_address import (
-    HubAddress,
     add_revision,
-    hub_address,
     is_hub_address,
     named_model,
     require_no_name,
@@ -32,14 +30,11 @@ from wenet_uio.base.memory import keep_freed_memory
 from wenet_uio.base.messages import start_log, unsaid
 from wenet_uio.base.run_files import (
     CONVERTED,
-    INIT,
     LEDGER,
-    TRAIN_CONFIG,
     board_folder,
-    read_starts,
 )
 from wenet_uio.base.uris import shown_values
-from wenet_uio.config import Config, load_config
+from wenet_uio.config import Config
 from wenet_uio.config.command_line import (
     add_config_options,
     add_gpu_option,
@@ -51,7 +46,6 @@ from wenet_uio.config.command_line import (
 )
 from wenet_uio.config.train import ENGINES
 from wenet_uio.config.without_effect import TRAIN_OPTIONS
-from wenet_uio.convert.start import Start, open_start
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.unread_audio import Look, looking_again
 from wenet_uio.dataset.dataset import build_loader, note_of_trimmed
@@ -61,9 +55,7 @@ from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.models.build import build_trainable
 from wenet_uio.models.lengths import ctc_frames
 from wenet_uio.models.trainable_model import TrainableModel
-from wenet_uio.models.weights import load_parts, load_weights
 from wenet_uio.text.labels import Tokenizer
-from wenet_uio.train.baseline import compared_losses
 from wenet_uio.train.checkpoint import RunFolder
 from wenet_uio.train.distributed import (
     StopRequest,
@@ -75,14 +67,15 @@ from wenet_uio.train.distributed import (
     use_cpu_threads,
 )
 from wenet_uio.train.engines import DEEPSPEED_CONFIG, build_engine
-from wenet_uio.train.inheritance import has_new_ctc, inherit, with_detached_ctc, with_warm_up
 from wenet_uio.train.objective import keep_kernels
 from wenet_uio.train.report import Reporter
 from wenet_uio.train.run_config import check_text_is_trainable, read_config, with_dtype
+from wenet_uio.train.start import FineTune, Fresh, Resume, WeightFiles, resumed
 from wenet_uio.train.timing import Stopwatch
 from wenet_uio.train.trackers import Trackers, check_trackers
+from wenet_uio.train.trained_model import open_trained_model
 from wenet_uio.train.trainer import Trainer
-from wenet_uio.train.units import check_units, refuse_unused_units, use_units_of
+from wenet_uio.train.units import check_units
 from wenet_uio.train.watchdog import Watchdog
 
 log = logging.getLogger("wenet_uio.train")
@@ -268,15 +261,12 @@ def build_trainer(
             folder.
     """
     folder = RunFolder(args.model_dir)
-    state = folder.newest_state()
-    start = start_of(args, folder, world) if state is None else resumed_start(folder, args.start)
+    start = start_of(args, folder, world)
+    resumes = isinstance(start, Resume)
     with nullcontext() if world.rank == 0 else unsaid():  # every rank reads the same notes
-        config, tokenizer = read_config(args.config, overrides(args), start and start.config)
-    ctc_is_new = start is not None and has_new_ctc(config, start.config)
-    if start is not None:
-        config = with_detached_ctc(config, start.config, resumes=state is not None)
+        config, tokenizer = read_config(args.config, overrides(args), start.model_config)
 
-    config = with_dtype(config, world.device, folder.path)
+    config = with_dtype(start.with_detached_ctc(config), world.device, folder.path)
     seed_everything(args.seed, 0, 0)  # the same weights on every rank
     model = build_trainable(config)
     if args.print_model and world.rank == 0:
@@ -284,20 +274,19 @@ def build_trainer(
     if world.rank == 0 and folder.path.exists():
         folder.hold()
 
-    if state is None:
-        folder.refuse_strangers()
-        load_first_weights(args, model, config, start)
-        prepare_new_run(model, config, tokenizer)
+    if not isinstance(start, Resume):
+        start.load_into(model, config, tokenizer)
+        for note in config.family.training_notes:
+            log.info(note)
 
-    with looking_again(look_of(world, resumes=state is not None)):
+    with looking_again(look_of(world, resumes=resumes)):
         train, cv = build_loaders(args, config, tokenizer, world, model)
 
     # Operators of the user may change the texts.
-    if state is None and world.rank == 0 and not config.dataset_conf.operators:
+    if not resumes and world.rank == 0 and not config.dataset_conf.operators:
         check_units(train.corpus, tokenizer)
     require_utterances(train, cv)
-    if start is not None:
-        config = with_warm_up(config, start.config, len(train), resumes=state is not None)
+    config = start.with_warm_up(config, len(train))
 
     engine = build_engine(model, config, world, args.seed, args.deepspeed_config)
     board = board_folder(folder.path, args.tensorboard_dir)
@@ -314,18 +303,53 @@ def build_trainer(
         reporter=reporter,
         watchdog=watchdog,
         stop=stop,
-        compared=start and compared_losses(model, ctc_is_new=ctc_is_new),
-        started_from=start and source_of(args, start),
+        compared=start.compared_losses(model, config),
+        started_from=start.source,
         clock=clock,
     )
 
-    if state is not None:
-        if not args.allow_data_changes:
-            folder.refuse_changed_files(config)
-        trainer.load(state, allow_data_changes=args.allow_data_changes)
-        say_ignored(args)
+    if isinstance(start, Resume):
+        start.load_into(trainer, allow_data_changes=args.allow_data_changes)
 
     return trainer
+
+
+def start_of(
+    args: argparse.Namespace, folder: RunFolder, world: World
+) -> Fresh | FineTune | Resume:
+    """Tell how the run starts, and open the model that --from names.
+
+    Raises:
+        ValueError, OSError: there is no model that training can start from, the folder of the run
+            has other weights, or its run began from another model.
+    """
+    files = WeightFiles(
+        args.checkpoint, args.lora_ckpt_path, args.enc_init, tuple(args.enc_init_mods)
+    )
+    state = folder.newest_state()
+    if state is not None:
+        return resumed(folder, state, args.start, files)
+
+    folder.refuse_strangers()
+    if args.start is None:
+        return Fresh(files)
+
+    path = args.start
+    if is_hub_address(path):
+        from wenet_uio.addons.publish.load import model_to_train
+
+        pulled = model_to_train(path, args.commit)
+        path, args.commit = pulled.folder, pulled.commit
+        source = {"from": args.start, "from_commit": pulled.commit}
+    else:
+        require_no_name(path)
+        source = {"from": str(Path(path))}
+
+    # Rank 0 is here before the other ranks, see main().
+    makes = world.rank == 0
+    into = folder.path / CONVERTED
+    trained = open_trained_model(path, into, make=makes, trust_code=args.trust_code)
+    return FineTune(trained, source, files)
 
 
 def look_of(world: World, *, resumes: bool) -> Look:
@@ -357,118 +381,6 @@ def require_same_data(world: World, trainer: Trainer) -> None:
                 "rank 0: see that its machine has all of the audio, and start again; if that does "
                 "not help, delete the indexes in WENET_UIO_CACHE of that machine"
             )
-
-
-def say_ignored(args: argparse.Namespace) -> None:
-    """Log the options whose weights a run that resumes does not read."""
-    for name in ("checkpoint", "enc_init"):
-        if getattr(args, name):
-            log.info(
-                "--%s %s is ignored: the run resumes from its own state", name, getattr(args, name)
-            )
-
-
-def load_first_weights(
-    args: argparse.Namespace, model: TrainableModel, config: Config, start: Start | None
-) -> None:
-    """Copy the weights that a new run starts from into its model.
-
-    Raises:
-        ValueError, OSError: a file cannot be read, or has weights of another model.
-    """
-    if start is not None:
-        inherit(model, config, start.read_weights(), start.config, str(start.path))
-        log.info("weights from %s", start.weights)
-    if args.checkpoint:
-        load_weights(model, args.checkpoint, new_lora=config.use_lora, lora=args.lora_ckpt_path)
-        log.info("weights from %s", args.checkpoint)
-    if args.enc_init:
-        count = load_parts(model, args.enc_init, args.enc_init_mods)
-        log.info("%d weights of %s from %s", count, ", ".join(args.enc_init_mods), args.enc_init)
-
-
-def prepare_new_run(model: TrainableModel, config: Config, tokenizer: Tokenizer) -> None:
-    """Mark the units that CTC learns, in place, and log what the family says about its training.
-
-    Raises:
-        OSError, ValueError: the texts of `ctc_texts` cannot be read or used, or are missing for the
-            CTC of a model that learned from such texts.
-    """
-    if config.ctc_texts:
-        use_units_of(config.ctc_texts, model.ctc, tokenizer)
-    elif config.model_conf.ctc_weight > 0:
-        refuse_unused_units(model.ctc)
-    for note in config.family.training_notes:
-        log.info(note)
-
-
-def start_of(args: argparse.Namespace, folder: RunFolder, world: World) -> Start | None:
-    """Open the model that --from names, for a new run; None without this option.
-
-    Raises:
-        ValueError, OSError: there is no model that training can start from, or the folder of the
-            run has other weights.
-    """
-    if args.start is None:
-        return None
-
-    folder.refuse_strangers()
-    # Rank 0 is here before the other ranks, see main().
-    is_first = world.rank == 0
-    into = folder.path / CONVERTED
-    path = args.start
-    if is_hub_address(path):
-        from wenet_uio.addons.publish.load import model_to_train
-
-        pulled = model_to_train(path, args.commit)
-        path, args.commit = pulled.folder, pulled.commit
-    else:
-        require_no_name(path)
-
-    return open_start(path, into, make=is_first, trust_code=args.trust_code)
-
-
-def resumed_start(folder: RunFolder, named: str | None) -> Start | None:
-    """Return the start of a run that resumes: its own train.yaml and first weights, so that the
-    model may be moved or deleted. None if the run began from no model.
-
-    Raises:
-        ValueError: `named` is not the model that the run began from.
-    """
-    starts = read_starts(folder.path)
-    began_from = starts[0].get("from") if starts else None
-    if began_from is None and named is None:
-        return None
-
-    commit = starts[0].get("from_commit") if starts else None
-    if began_from is None or named is None or not is_same_model(named, began_from, commit):
-        raise ValueError(
-            f"{folder.path}: this run began from {began_from or 'new weights'}, not from "
-            f"{named or 'new weights'}: give the same --from to resume it, or another --model_dir"
-        )
-
-    config = load_config(folder.path / TRAIN_CONFIG, of_model=True)
-    return Start(Path(began_from), folder.path / f"{INIT}.pt", config)
-
-
-def is_same_model(named: str, began_from: str, commit: str | None) -> bool:
-    """Tell whether the model that --from names is the one that the run began from; `commit` is that
-    of a model of a hub.
-    """
-    if is_hub_address(named) and is_hub_address(began_from):
-        began = hub_address(began_from)
-        return hub_address(named) in (began, HubAddress(began.name, commit))
-    return Path(named).resolve() == Path(began_from).resolve()
-
-
-def source_of(args: argparse.Namespace, start: Start) -> dict[str, str]:
-    """Return what the records of the run say about the model that it starts from."""
-    if not is_hub_address(args.start):
-        return {"from": str(start.path)}
-
-    starts = read_starts(args.model_dir)  # none in a new run
-    commit = args.commit or starts[0]["from_commit"]
-    return {"from": args.start, "from_commit": commit}
 
 
 def overrides(args: argparse.Namespace) -> list[str]:

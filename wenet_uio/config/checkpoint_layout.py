@@ -17,7 +17,7 @@ class CheckpointLayout:
     """`found_at(path)`: whether a file or folder has this layout; reads at most the beginning of a
     file."""
     convert: Loaded
-    """`convert(path, vocabulary)` returns the wenet_uio.convert.converted.Converted model;
+    """`convert(path, vocabulary)` returns the wenet_uio.models.converted.Converted model;
     `vocabulary` is a path of the user or None."""
     write: Loaded | None = None
     """`write(folder, output)` writes a trained model of ours in this layout, and returns the number

@@ -1,4 +1,4 @@
-"""Options of commands that change the config, and the options of WeNet's commands.
+"""Options of commands that change the config or name a model, and the options of WeNet's commands.
 
 A command takes the options of the WeNet command with the same purpose: with their meaning, or with
 one line that says why they change nothing.
@@ -13,7 +13,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from wenet_uio.base.hub_address import is_hub_address, named_model, require_no_name
 from wenet_uio.base.messages import note
+from wenet_uio.config.named_code import Loaded
 
 FILES = {
     "symbol_table": ("tokenizer_conf.symbol_table_path", ()),
@@ -22,6 +24,8 @@ FILES = {
     "cmvn": ("cmvn_conf.cmvn_file", ("cmvn=global_cmvn",)),
 }
 """{option: (key of the config that has the path, further changes of the config)}."""
+DOWNLOAD = Loaded("wenet_uio.addons.publish.load:downloaded")
+"""`DOWNLOAD(address)` returns the folder of a model of a hub, as load_model takes it."""
 LORA = ("use_lora", "only_optimize_lora")
 LORA_CONF = ("lora_list", "lora_rank", "lora_alpha", "lora_dropout")
 
@@ -208,3 +212,17 @@ class _ChangesNothing(argparse.Action):
 
 def _lora_value(name: str, text: str) -> str:
     return f"[{text}]" if name == "lora_list" else text
+
+
+def local_model(path: str, revision: str | None = None) -> str:
+    """Return the folder of `hf://org/name`, which is downloaded; other paths stay as they are.
+
+    Raises:
+        OSError, ValueError: see named_model and require_no_name, or the model cannot be downloaded.
+    """
+    named = named_model(path, revision)
+    if is_hub_address(named):
+        return str(DOWNLOAD(named))
+
+    require_no_name(named)
+    return named

@@ -23,6 +23,13 @@ class Schedule(Section):
         """Optimizer step from which the rate stays as it is; None: it changes in every step."""
         return None
 
+    @property
+    def usual_end(self) -> int | None:
+        """Optimizer step at which a run that its time ends has taken the whole schedule; None: its
+        last step.
+        """
+        return self.end
+
 
 class WarmupCosineConf(Schedule):
     """The rate rises linearly, then falls along half a cosine (Loshchilov and Hutter 2016,

@@ -23,6 +23,9 @@ from wenet_uio.config.schedules import Schedule, TriStageConf, WarmupCosineConf
 Hours = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 ENDLESS = 1_000_000_000
 """`max_epoch` of a run that ends by its steps."""
+WARM_UPS = 20
+"""Length of WarmupLR in times of its warm-up, if the time ends a run: the rate is at 22 % of its highest
+then."""
 Projection = Literal["linear_q", "linear_k", "linear_v", "linear_out"]
 
 
@@ -48,6 +51,13 @@ class WarmupLrConf(Schedule):
 
     warmup_steps: NotNegative = 25000
     """Optimizer steps; 0: the rate falls from the first step."""
+
+    @property
+    def usual_end(self) -> int | None:
+        """WARM_UPS warm-ups. So a run with a very large `max_epoch`, which its time ends, has a warm-up,
+        too.
+        """
+        return WARM_UPS * self.warmup_steps or None
 
 
 class NoamHoldAnnealingConf(Schedule):

@@ -11,7 +11,7 @@ from wenet_uio.config import Config
 from wenet_uio.dataset.ledger import tally
 from wenet_uio.dataset.types import Batch
 from wenet_uio.train.metrics import Totals, cost_bin
-from wenet_uio.train.timing import Timing
+from wenet_uio.train.timing import Place, Timing
 
 
 @dataclass
@@ -55,6 +55,23 @@ class Progress:
     def newest_weights(self) -> int:
         """Number of the last epoch that has a validation and weights, complete or not."""
         return self.epoch if self.inside_pass else self.epoch - 1
+
+    def steps_of_epoch(self, rest: int) -> int:
+        """Return the number of optimizer steps of the whole epoch that the loader is in; `rest` are
+        those that it still has.
+        """
+        is_in_next_epoch = self.trained and not self.inside_pass
+        return rest if is_in_next_epoch else self.epoch_step + rest
+
+    def place(self, config: Config, epoch_steps: int, cv_steps: float) -> Place:
+        """Return the place of the run; arguments as in Place."""
+        return Place(
+            step=self.step,
+            rest=max(0, epoch_steps - self.epoch_step),
+            epoch_steps=epoch_steps,
+            later_epochs=max(0, config.max_epoch - self.epoch - 1),
+            cv_steps=cv_steps,
+        )
 
     def count(self, micro_batches: list[Batch]) -> None:
         """Count a step, with the samples and costs of its micro-batches on this rank."""

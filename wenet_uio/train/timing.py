@@ -10,7 +10,7 @@ Schedule   The steps that remain are estimated from the mean of the last steps. 
            than those to the end of the schedule, each step moves the learning rates on by an equal
            share of what remains. Errors of the estimate correct themselves, and a stall costs its
            own share of the schedule. The end is that of the schedule (`max_steps` of WarmupCosine,
-           WARM_UPS times the warm-up of WarmupLR) or the last step of a run without `max_hours`,
+           `usual_end` of WarmupLR, which has no end) or the last step of a run without `max_hours`,
            whichever is earlier. A run without a last step keeps the rates of its steps, unless its
            schedule has an end.
 States     A state keeps the time until it was written, the speed, the place on the schedule, and
@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Literal
@@ -32,7 +32,7 @@ from typing import Any, Literal
 from tqdm import tqdm
 
 from wenet_uio.config.schedules import BEYOND_ANY_RUN
-from wenet_uio.config.train import ENDLESS, TrainKeys, WarmupLrConf
+from wenet_uio.config.train import ENDLESS, TrainKeys
 
 RECENT = 100
 """Steps whose mean time is the speed of a run."""
@@ -43,9 +43,8 @@ FIRST = 20
 SOON = 0.05
 """Share of `max_hours` after which the speed is known, too: of long steps there are few. Without a
 save_interval, states are as far apart."""
-WARM_UPS = 20
-"""Length of WarmupLR, which has no end, in times of its warm-up: the rate is at 22 % of its highest
-then. So a run with a very large `max_epoch`, which its time ends, has a warm-up, too."""
+LONGEST_FORECAST = 60
+"""Seconds after which a forecast takes no further step."""
 FORWARD = 0.4
 """Time of a validation batch before the first validation, in times of a training batch. Without a
 backward pass it is a third; pictures and weights follow."""
@@ -60,6 +59,19 @@ class Stopwatch:
     def __call__(self) -> float:
         """Return the seconds since it was made."""
         return time.monotonic() - self._began
+
+
+class RunClock:
+    """A call returns the seconds of training in all starts of a run, by the clock of this rank."""
+
+    def __init__(self, seconds_of_start: Callable[[], float]) -> None:
+        self._seconds_of_start = seconds_of_start
+        self.before = 0.0
+        """Seconds in earlier starts, up to the loaded state."""
+
+    def __call__(self) -> float:
+        """Return the seconds so far."""
+        return self.before + self._seconds_of_start()
 
 
 @dataclass(frozen=True)
@@ -130,6 +142,16 @@ class Timing:
             self.epoch_end = self._validation + passed  # state and pictures come meanwhile
 
         self.seconds, self.next_step, self._follows = seconds, number, "step"
+
+    def measure(self, first_steps: Iterable[tuple[int, float]]) -> None:
+        """Take first steps until the speed is known, for at most LONGEST_FORECAST seconds; each gives
+        its number and the time at which it began.
+        """
+        until = self.seconds + LONGEST_FORECAST
+        for number, seconds in first_steps:
+            self.begin_step(number, seconds)
+            if self.is_known_here or self.seconds > until:
+                break
 
     def end_epoch(self, seconds: float, next_step: int) -> None:
         """Note the end of a validation."""
@@ -287,7 +309,5 @@ def schedule_steps(config: TrainKeys, place: Place) -> float:
     """
     last = place.step + natural_steps(config, place)
     conf = config.scheduler_conf
-    end = conf.end
-    if isinstance(conf, WarmupLrConf) and conf.warmup_steps and last < math.inf:
-        end = WARM_UPS * conf.warmup_steps
+    end = conf.end if last == math.inf else conf.usual_end
     return last if end is None or end >= BEYOND_ANY_RUN else min(last, end)

@@ -10,14 +10,13 @@ import math
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain
-from typing import Any, NoReturn
+from typing import Any
 
-from wenet_uio.base.messages import listed, warn_once
+from wenet_uio.base.messages import warn_once
 from wenet_uio.base.run_files import FRAMES, INIT, NONFINITE, TOO_LARGE, record_of_board
 from wenet_uio.base.uris import shown_values
 from wenet_uio.config import Config
@@ -28,21 +27,18 @@ from wenet_uio.train.checkpoint import RunFolder, changed_lists, changes_since
 from wenet_uio.train.distributed import StopRequest
 from wenet_uio.train.engine import Engine
 from wenet_uio.train.environment import environment
-from wenet_uio.train.metrics import OF_TRAINING, Totals
+from wenet_uio.train.metrics import Totals
 from wenet_uio.train.micro_batches import Loader, steps, timed
-from wenet_uio.train.nonfinite import NonfiniteFile
+from wenet_uio.train.nonfinite import NonfiniteGuard
 from wenet_uio.train.observation import FirstUtterance, observe
 from wenet_uio.train.progress import Progress
 from wenet_uio.train.report import Reporter, only_shows, show_complete
 from wenet_uio.train.running_average import RunningAverage
-from wenet_uio.train.timing import SOON, Place, Stopwatch
+from wenet_uio.train.timing import SOON, Place, RunClock, Stopwatch
 from wenet_uio.train.units import NO_CTC_LOSS, without_ctc_loss
 from wenet_uio.train.update import LaunchedStep, StepOutcome
 from wenet_uio.train.validation import validate
 from wenet_uio.train.watchdog import Watchdog
-
-LONGEST_FORECAST = 60
-"""Seconds after which a forecast takes no further step."""
 
 log = logging.getLogger(__name__)
 
@@ -92,16 +88,12 @@ class Trainer:
         self.compared = compared
         self.started_from = started_from
         self.progress = Progress()
-        self.clock = clock or Stopwatch()
-        self.seconds_before = 0.0
-        """Seconds of training in earlier starts, up to the loaded state."""
+        self.clock = RunClock(clock or Stopwatch())
         self.saved_at = 0.0
         """Seconds of training at the last state."""
         self.said_how_long = False
         self.average = RunningAverage(config.model_avg) if config.model_avg else None
-        self.nonfinite = NonfiniteFile(folder.path / NONFINITE)
-        self.newest_applied: tuple[int, list[str]] = (0, [])
-        """Number and utterances, of this rank, of the newest step that changed the weights."""
+        self.guard = NonfiniteGuard(engine, config, folder.path / NONFINITE)
         self.launched: deque[tuple[LaunchedStep, list[Batch]]] = deque()
         """Steps that are not accounted for, with their micro-batches."""
         self.most_unread = int(self.world.device.type != "cpu")
@@ -140,16 +132,16 @@ class Trainer:
         self.engine.connect()
         self.engine.begin_epoch(self.progress.epoch)
 
-        until = timing.seconds + LONGEST_FORECAST
+        timing.measure(self._first_steps())
+        self.engine.disconnect()
+        return timing.forecast(self.config, self._place())
+
+    def _first_steps(self) -> Iterator[tuple[int, float]]:
+        """Yield the number of each step, and the time at which it began."""
         for micro_batches in steps(self.train, self.config.accum_grad):
             self._launch(micro_batches, {})
             launched, _ = self.launched.popleft()
-            timing.begin_step(launched.number, launched.outcome().sums["clock"])
-            if timing.is_known_here or timing.seconds > until:
-                break
-
-        self.engine.disconnect()
-        return timing.forecast(self.config, self._place())
+            yield launched.number, launched.outcome().sums["clock"]
 
     def save(self, *, meanwhile: bool = False, needed: bool = True) -> None:
         """Write the state of the run, or let a thread write it `meanwhile`.
@@ -160,7 +152,11 @@ class Trainer:
             meanwhile: see RunFolder.save_state.
             needed: see there; only the states with which this process ends are.
         """
-        self._refuse_spoilt_weights()
+        self.guard.refuse_spoilt_weights()
+        self._save_checked(meanwhile=meanwhile, needed=needed)
+
+    def _save_checked(self, *, meanwhile: bool = False, needed: bool = True) -> None:
+        """As `save`, of weights that are known to be finite."""
         self.watchdog.beat(f"saving the state of step {self.progress.step}")
         # Rank 0 takes over the counts of all ranks, which then start again at 0.
         progress = self.progress
@@ -174,7 +170,7 @@ class Trainer:
                 state = deepcopy(state)  # it has the weights that the next step changes
 
             # The other ranks have no clock: they read the time of the state when they load it.
-            timing = replace(progress.timing, seconds=self._seconds(), next_step=progress.step + 1)
+            timing = replace(progress.timing, seconds=self.clock(), next_step=progress.step + 1)
             state |= {
                 "data": self.train.state_dict(),
                 "progress": replace(progress, timing=timing).state_dict(),
@@ -209,7 +205,7 @@ class Trainer:
             log.info("changed since the run began: %s", change)
 
         self.progress = Progress.from_state_dict(state["progress"])
-        self.seconds_before = self.saved_at = self.progress.timing.seconds
+        self.clock.before = self.saved_at = self.progress.timing.seconds
         if self.world.rank or starts_pass_over:
             self.progress.samples, self.progress.costs = Counter(), Counter()
         if self.average and not self.world.rank:
@@ -268,7 +264,7 @@ class Trainer:
 
         if self.world.rank == 0:
             self.folder.open(self.config, resumed=resumed)
-            self.nonfinite.begin(self.progress.step if resumed else -1)
+            self.guard.file.begin(self.progress.step if resumed else -1)
             seconds = {"utterance_seconds": self.train.utterance_seconds()}
             start = environment(self.world, self.progress.step + 1)
             source = self.started_from or {}
@@ -308,7 +304,7 @@ class Trainer:
             raise ValueError(unread)
 
         validation = Totals(sums)
-        losses = self._finite_losses(validation, nonfinite)
+        losses = self.guard.finite_losses(validation, nonfinite, self.progress.step)
         if math.isfinite(losses["loss"]):
             self.progress.start_loss = compared_loss(losses, compared)
         self.reporter.before(self._means(validation) | losses)
@@ -342,29 +338,16 @@ class Trainer:
         """Let the ranks agree on the time at which this start begins."""
         timing = self.progress.timing
         self.epoch_steps = self._steps_of_epoch()
-        timing.begin(self.world.gather(self._seconds())[0], self.progress.step + 1)
+        timing.begin(self.world.gather(self.clock())[0], self.progress.step + 1)
         timing.extend(self.config, self._place())
 
-    def _seconds(self) -> float:
-        """Return the seconds of training so far by the clock of this rank, in all starts."""
-        return self.seconds_before + self.clock()
-
     def _steps_of_epoch(self) -> int:
-        """Return the number of optimizer steps of the whole epoch that the loader is in."""
-        progress = self.progress
         rest = math.ceil(len(self.train) / self.config.accum_grad)
-        is_in_next_epoch = progress.trained and not progress.inside_pass
-        return rest if is_in_next_epoch else progress.epoch_step + rest
+        return self.progress.steps_of_epoch(rest)
 
     def _place(self) -> Place:
-        progress, config = self.progress, self.config
-        return Place(
-            step=progress.step,
-            rest=max(0, self.epoch_steps - progress.epoch_step),
-            epoch_steps=self.epoch_steps,
-            later_epochs=max(0, config.max_epoch - progress.epoch - 1),
-            cv_steps=len(self.cv) / config.accum_grad,
-        )
+        cv_steps = len(self.cv) / self.config.accum_grad
+        return self.progress.place(self.config, self.epoch_steps, cv_steps)
 
     def _place_learning_rates(self) -> None:
         """Tell the engine where the next step is on the schedule of learning rates."""
@@ -452,7 +435,7 @@ class Trainer:
     def _launch(self, micro_batches: list[Batch], extra_sums: dict[str, float]) -> None:
         """Start the next step; `extra_sums` are numbers to sum over the ranks."""
         # The clock of rank 0 comes back with the results, so that it costs no exchange of its own.
-        extra_sums = {**extra_sums, "clock": 0.0 if self.world.rank else self._seconds()}
+        extra_sums = {**extra_sums, "clock": 0.0 if self.world.rank else self.clock()}
         launched = self.engine.launch(micro_batches, self.progress.step + 1, extra_sums)
         if without_ctc_loss(self.engine, micro_batches):
             warn_once(f"training has {NO_CTC_LOSS}")
@@ -484,18 +467,10 @@ class Trainer:
         progress, number = self.progress, outcome.number
         self.reporter.step()
         keys = [key for batch in micro_batches for key in batch.keys]
-        if outcome.spoilt_weights:
-            self._refuse_spoilt_weights()
-        if outcome.spoilt_statistics:
-            self._end_spoilt("statistics, such as those of batch norms", number, keys)
-
+        self.guard.check(outcome, keys, progress)
         if outcome.applied:
-            self.newest_applied = (number, keys)
-            progress.nonfinite = 0
             progress.interval.add(outcome.sums)
             progress.total.add(outcome.sums)
-        else:
-            self._skip(number, keys)
 
         if number % self.config.log_interval == 0:
             scalars = {
@@ -529,50 +504,6 @@ class Trainer:
             if self.world.rank == 0:
                 self.average.add(weights)
 
-    def _skip(self, number: int, keys: list[str]) -> None:
-        """Count and log a step whose gradient is not finite; raise if there are too many.
-
-        `keys` are the utterances of this rank.
-        """
-        self.progress.nonfinite += 1
-        self.progress.nonfinite_in_epoch += 1
-        named = self._named("gradient", number, keys)
-        skipped, most = self.progress.nonfinite - 1, self.config.max_nonfinite_steps
-        if skipped >= most:
-            raise ValueError(
-                f"step {number}: its gradient is not finite, after {skipped} steps in a row that "
-                f"were skipped (max_nonfinite_steps is {most}): lower optim_conf.lr, or check the "
-                f"data ({named})"
-            )
-
-        if self.world.rank == 0:
-            scaled = "; fp16: its loss scale becomes lower" if self.config.dtype == "fp16" else ""
-            log.warning("step %d skipped: its gradient is not finite (%s)%s", number, named, scaled)
-
-    def _named(self, what: str, number: int, keys: list[str]) -> str:
-        """Write the utterances of all ranks to the file, and name some; `keys` are of this rank."""
-        all_keys = list(chain.from_iterable(self.world.gather(keys)))
-        if self.world.rank == 0:
-            self.nonfinite.add(what, number, all_keys)
-        return self.nonfinite.named(all_keys)
-
-    def _refuse_spoilt_weights(self) -> None:
-        """End the run if weights are infinite or NaN.
-
-        All ranks must call this together.
-        """
-        if names := self.engine.spoilt_weights():
-            self._end_spoilt(f"weights ({listed(names, 3)})", *self.newest_applied)
-
-    def _end_spoilt(self, what: str, number: int, keys: list[str]) -> NoReturn:
-        """End the run at step `number`, which made weights or statistics infinite or NaN."""
-        named = self._named(what, number, keys)
-        raise ValueError(
-            f"step {number}: {what} are infinite or NaN since this step. States and epochs in "
-            f"{self.folder.path} are of steps before: lower optim_conf.lr or grad_clip, or check "
-            f"the data, and start again ({named})"
-        )
-
     def _end_epoch(self) -> bool:
         """Validate, report and save.
 
@@ -581,21 +512,21 @@ class Trainer:
         """
         progress = self.progress
         cv = FirstUtterance(self.cv)
-        self._refuse_spoilt_weights()
+        self.guard.refuse_spoilt_weights()
         nonfinite: list[str] = []
         sums = validate(
             self.engine, cv, self._asked_in_validation, progress.step + 1, nonfinite=nonfinite
         )
         if sums is None:
-            self.save()
+            self._save_checked()
             return False
 
         if unread := self._unread_validation(sums, nonfinite):
-            self.save()  # the next start begins with this validation
+            self._save_checked()  # the next start begins with this validation
             raise ValueError(unread)
 
         validation = Totals(sums)
-        losses = self._finite_losses(validation, nonfinite)
+        losses = self.guard.finite_losses(validation, nonfinite, self.progress.step)
         lrs = self.engine.lrs(progress.step)
         train = {**self._means(progress.total), "lr": lrs[-1]}
         samples, costs = self.world.add_up(
@@ -621,10 +552,10 @@ class Trainer:
             progress.to_observe = progress.epoch
 
         progress.end_epoch(losses["loss"])
-        progress.timing.end_epoch(self.world.gather(self._seconds())[0], progress.step + 1)
+        progress.timing.end_epoch(self.world.gather(self.clock())[0], progress.step + 1)
         if not progress.end(self.config) and progress.timing.is_up(self.config, self._place()):
             progress.timing.ended_by = self.config.max_hours
-        self.save(needed=bool(progress.end(self.config)))
+        self._save_checked(needed=bool(progress.end(self.config)))
         if self.world.rank == 0:
             self.folder.keep(self.config.keep_last, self.config.keep_best)
 
@@ -659,7 +590,7 @@ class Trainer:
 
         self.progress.to_observe = None
         if self.progress.end(self.config):  # no later state says that the pictures are written
-            self.save()
+            self._save_checked()
 
     def _unread_validation(self, sums: Mapping[str, float], nonfinite: list[str]) -> str:
         """Return an error message if no utterance of the validation set was read, else nothing.
@@ -672,33 +603,6 @@ class Trainer:
             f"{self._lists['cv_data']['list']}: no utterance of the validation set was read, and the "
             "log says why: mend the set, and run the same command again"
         )
-
-    def _finite_losses(self, validation: Totals, nonfinite: list[str]) -> dict[str, float]:
-        """Return the mean losses of a validation; NaN if most utterances have no finite loss.
-
-        `nonfinite` are the utterances of all ranks that have none, which the log names.
-        """
-        step, counted = self.progress.step, validation.sums["utterances"]
-        is_finite = counted >= len(nonfinite)
-        if self.world.rank == 0 and nonfinite:
-            self.nonfinite.add("validation loss", step, nonfinite)
-            log.warning(
-                "validation after step %d left out %d of %d utterances, whose loss is not finite (%s)",
-                step,
-                len(nonfinite),
-                counted + len(nonfinite),
-                self.nonfinite.named(nonfinite),
-            )
-        if is_finite:
-            return validation.losses()
-
-        log.warning(
-            "validation after step %d is not finite: most utterances have no finite loss; final.pt and "
-            "averages leave this epoch out",
-            step,
-        )
-        names = [name for name in self.engine.names if name not in OF_TRAINING]
-        return dict.fromkeys(names, math.nan)
 
     def _asked_in_validation(self) -> bool:
         self.watchdog.beat(f"validation after step {self.progress.step}")

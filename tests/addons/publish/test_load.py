@@ -4,7 +4,7 @@ import pytest
 
 from tests.support import preloaded
 from wenet_uio.base.hub_address import name_of
-from wenet_uio.convert.named_model import local_model
+from wenet_uio.config.command_line import local_model
 
 NAMES = ("units.txt", "train.yaml", "avg.pt")
 

@@ -9,7 +9,7 @@ import yaml
 from tests.bin.test_train_from import FINE_TUNING, train
 from tests.support.hub.server import running_hub
 from tests.support.train.training_corpus import write_corpus
-from wenet_uio.bin.train import is_same_model
+from wenet_uio.train.start import is_same_model
 
 
 @pytest.fixture(scope="module")

@@ -25,10 +25,10 @@ from wenet_uio.base.cli import add_loudness, command_parser
 from wenet_uio.base.files import written_aside
 from wenet_uio.base.run_files import TRAIN_CONFIG
 from wenet_uio.config.command_line import add_trust_code
-from wenet_uio.convert.start import open_start
 from wenet_uio.prepare.texts import TEXTS
 from wenet_uio.search.modes import usual_mode
 from wenet_uio.search.recogniser import load_model_config
+from wenet_uio.train.trained_model import open_trained_model
 
 LIMITS = {
     "min_confidence": "least confidence of a text, 0 to 1: the geometric mean over its tokens",
@@ -150,7 +150,7 @@ def print_teacher(model: str, folder: Path, *, trust_code: bool) -> None:
     if not is_made:
         note.unlink(missing_ok=True)
 
-    start = open_start(model, folder, make=not is_made, trust_code=trust_code)
+    start = open_trained_model(model, folder, make=not is_made, trust_code=trust_code)
     if folder in start.weights.parents and not is_made:
         with written_aside(note, "w") as file:
             file.write(_state_of(source))

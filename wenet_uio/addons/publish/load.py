@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from wenet_uio.addons.publish.pull import Pulled, pull
 from wenet_uio.base.hub_address import hub_address
 from wenet_uio.base.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
-from wenet_uio.convert.converted import write_model
-from wenet_uio.convert.layouts import convert, layouts
+from wenet_uio.models.converted import write_model
+from wenet_uio.train.trained_model import convert, layouts
 
 if TYPE_CHECKING:
     from wenet_uio.addons.listen.recogniser import SpeechRecogniser

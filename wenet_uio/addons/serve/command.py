@@ -28,8 +28,7 @@ from wenet_uio.base.hub_address import add_revision, name_of
 from wenet_uio.base.imports import need_extra
 from wenet_uio.base.messages import start_log
 from wenet_uio.base.options import add_options, values_of
-from wenet_uio.config.command_line import add_trust_code
-from wenet_uio.convert.named_model import local_model
+from wenet_uio.config.command_line import add_trust_code, local_model
 from wenet_uio.search import MODES, check_modes
 from wenet_uio.search.options import add_decode_options, decode_options, scorer_options
 from wenet_uio.train.distributed import World, use_cpu_threads

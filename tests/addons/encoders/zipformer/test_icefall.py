@@ -14,10 +14,10 @@ from wenet_uio.addons.encoders.zipformer.conf import ZipformerEncoderConf
 from wenet_uio.addons.encoders.zipformer.exchange.icefall import LOUDER
 from wenet_uio.bin import convert_checkpoint
 from wenet_uio.config import load_config
-from wenet_uio.convert.layouts import convert
 from wenet_uio.models import build_model
 from wenet_uio.models.weights import load_weights
 from wenet_uio.search.recogniser import load_recogniser
+from wenet_uio.train.trained_model import convert
 
 UNITS = [
     "<blk>",

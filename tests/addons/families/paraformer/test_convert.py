@@ -12,10 +12,10 @@ import yaml
 
 from tests.support.models.funasr_layout import CONFIG, write_funasr
 from wenet_uio.addons.families.paraformer.model import Paraformer
-from wenet_uio.convert.converted import write_model
-from wenet_uio.convert.layouts import convert
+from wenet_uio.models.converted import write_model
 from wenet_uio.search import DecodeOptions, decode
 from wenet_uio.search.recogniser import load_recogniser
+from wenet_uio.train.trained_model import convert
 
 
 @pytest.fixture

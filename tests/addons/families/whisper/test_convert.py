@@ -19,10 +19,10 @@ from tests.support.models.whisper_layouts import (
 )
 from wenet_uio.addons.families.whisper.tokens import LANGUAGES
 from wenet_uio.config import load_config
-from wenet_uio.convert.converted import write_model
-from wenet_uio.convert.layouts import convert
 from wenet_uio.models import build_model
+from wenet_uio.models.converted import write_model
 from wenet_uio.models.weights import load_weights
+from wenet_uio.train.trained_model import convert
 
 PROMPT = (50258, 50260, 50359, 50363)
 

@@ -21,8 +21,7 @@ from wenet_uio.addons.families.paraformer.conf import (
     SanmDecoderConf,
 )
 from wenet_uio.config.yaml_file import read_yaml
-from wenet_uio.convert.converted import Converted, layers_in, renamed
-from wenet_uio.convert.files import read_checkpoint
+from wenet_uio.models.converted import Converted, layers_in, read_checkpoint, renamed
 
 WEIGHTS = ("model.pt", "model.pb")
 MODELS = ("Paraformer", "BiCifParaformer", "paraformer", "bicif_paraformer")

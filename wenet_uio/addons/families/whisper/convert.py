@@ -15,12 +15,13 @@ from wenet_uio.addons.families.whisper.tokens import (
     TEXT_TOKENS,
     special_tokens,
 )
-from wenet_uio.convert.converted import Converted, renamed
-from wenet_uio.convert.files import (
+from wenet_uio.models.converted import (
+    Converted,
     check_state_dict,
     read_checkpoint,
     read_folder_weights,
     read_json,
+    renamed,
 )
 from wenet_uio.models.embedding import LEARNED_POSITIONS, WHISPER_TABLE_LENGTH
 

@@ -17,8 +17,7 @@ from wenet_uio.base.files import written_aside
 from wenet_uio.base.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
 from wenet_uio.config import load_config
 from wenet_uio.config.dataset import FbankConf
-from wenet_uio.convert.converted import Converted, layers_in
-from wenet_uio.convert.files import read_checkpoint
+from wenet_uio.models.converted import Converted, layers_in, read_checkpoint
 from wenet_uio.models.weights import read_weights
 
 WEIGHTS, TOKENS, PIECES = "pretrained.pt", "tokens.txt", "bpe.model"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import shutil
@@ -16,10 +17,75 @@ from tests.support.models.small_whisper import write_openai
 from tests.support.models.whisper_layouts import write_full_vocabulary
 from tests.support.train.training_corpus import CONFIG
 from wenet_uio.config import load_config
-from wenet_uio.convert.start import check_units, open_start
 from wenet_uio.export.exported import FOLDERS
 from wenet_uio.models import build_model
 from wenet_uio.models.lora import is_lora
+from wenet_uio.train.trained_model import (
+    check_other_units,
+    convert,
+    model_at,
+    models_at,
+    open_trained_model,
+)
+
+
+def whisper(path: Path) -> Path:
+    torch.save({"dims": {}, "model_state_dict": {"a": torch.ones(1)}}, path)
+    return path
+
+
+def hugging_face(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({"model_type": "whisper"}))
+    return folder
+
+
+def test_a_file_in_a_folder_that_has_a_layout_stands_for_it(tmp_path: Path) -> None:
+    folder = hugging_face(tmp_path / "small")
+    (folder / "vocab.json").write_text("{}")
+    for path in (folder, folder / "config.json", folder / "vocab.json"):
+        assert model_at(path) == (folder, "huggingface")
+
+
+def test_a_folder_stands_for_the_only_whisper_in_it(tmp_path: Path) -> None:
+    small = whisper(tmp_path / "small.pt")
+    (tmp_path / "gpt2.tiktoken").write_text("")
+    torch.save({"a": torch.ones(1)}, tmp_path / "other.pt")
+    assert model_at(tmp_path) == model_at(small) == (small, "openai")
+    assert models_at(tmp_path / "other.pt") == []
+
+
+@pytest.mark.parametrize("second", ["base.pt", "config.json", "config.yaml", "pretrained.pt"])
+def test_a_folder_of_two_models_is_refused_by_the_names_of_both(
+    tmp_path: Path, second: str
+) -> None:
+    small = whisper(tmp_path / "small.pt")
+    if second == "base.pt":
+        whisper(tmp_path / second)
+        names = [r"base\.pt", r"small\.pt"]
+    elif second == "config.json":
+        hugging_face(tmp_path)
+        names = ["a folder of a Whisper of Hugging Face", r"small\.pt"]
+    elif second == "config.yaml":
+        (tmp_path / second).write_text("model: Paraformer\n")
+        (tmp_path / "model.pt").write_bytes(b"")
+        names = ["a folder of a Paraformer of FunASR", r"small\.pt"]
+    else:
+        (tmp_path / second).write_bytes(b"")
+        names = ["a folder of a Zipformer of icefall", r"small\.pt"]
+
+    with pytest.raises(ValueError, match=f"several models: .*{names[0]}.*{names[1]}.*; name the"):
+        convert(tmp_path)
+    assert model_at(small) == (small, "openai")
+
+
+def test_two_layouts_at_one_folder_are_refused_also_by_a_file_in_it(tmp_path: Path) -> None:
+    hugging_face(tmp_path)
+    (tmp_path / "pretrained.pt").write_bytes(b"")
+    for path in (tmp_path, tmp_path / "pretrained.pt"):
+        with pytest.raises(ValueError, match=r"several models: .*Hugging Face.*icefall"):
+            model_at(path)
+
 
 LORA = {"use_lora": True, "lora_conf": {"lora_rank": 2}}
 
@@ -43,7 +109,7 @@ def run(tmp_path: Path) -> Path:
 
 def started(path: Path) -> dict[str, torch.Tensor]:
     """The weights that a training starts from."""
-    return open_start(path, path.parent / "unused", make=False).read_weights()
+    return open_trained_model(path, path.parent / "unused", make=False).read_weights()
 
 
 def refusal(path: Path) -> str:
@@ -115,9 +181,9 @@ def test_a_whisper_beside_the_train_yaml_of_another_model_is_a_whisper(
 ) -> None:
     source = write_openai(run / "small.pt")
     write_full_vocabulary(run / "multilingual.tiktoken")
-    start = open_start(source, tmp_path / "from")
+    start = open_trained_model(source, tmp_path / "from")
     assert start.config.model == "whisper"
-    assert open_start(run, tmp_path / "unused").weights == run / "avg.pt"
+    assert open_trained_model(run, tmp_path / "unused").weights == run / "avg.pt"
 
 
 @pytest.mark.parametrize("place", [".", *FOLDERS])
@@ -130,7 +196,7 @@ def test_an_export_below_a_run_stands_for_it(
     export.write_bytes(b"")
     caplog.set_level(logging.INFO)
     named = run / "onnx" if names_folder else export
-    assert open_start(named, run / "unused").weights == run / "avg.pt"
+    assert open_trained_model(named, run / "unused").weights == run / "avg.pt"
     assert "an export cannot be trained; its run has the weights" in caplog.text
 
 
@@ -149,7 +215,7 @@ def test_an_export_in_the_cache_of_a_hub_stands_for_the_run_of_its_links(
 
     monkeypatch.chdir(commit.parent)
     named = Path("0123/final.zip") if is_relative else commit / "final.zip"
-    assert open_start(named, run / "unused").weights == commit / "avg.pt"
+    assert open_trained_model(named, run / "unused").weights == commit / "avg.pt"
 
 
 def test_weights_without_their_config_say_that_they_need_it(run: Path) -> None:
@@ -167,19 +233,19 @@ def test_only_a_model_whose_prompt_has_tokens_of_its_own_refuses_units_without_t
     (tmp_path / "whisper").mkdir()
     write_openai(tmp_path / "whisper/small.pt")
     converted = tmp_path / "converted"
-    open_start(tmp_path / "whisper/small.pt", converted)
+    open_trained_model(tmp_path / "whisper/small.pt", converted)
     for units in (run / "units.txt", tmp_path / "not made yet.txt"):
         for model in (run, run / "epoch_0.pt"):
-            check_units(model, units)
+            check_other_units(model, units)
         for model in (tmp_path / "whisper/small.pt", tmp_path / "whisper", converted):
             message = f"--units {units}: a whisper such as {model} is trained with its own units"
             with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
-                check_units(model, units)
+                check_other_units(model, units)
 
     vocabulary = tmp_path / "vocabulary.txt"
     vocabulary.write_text("a 0\n<|startoftranscript|> 1\n")
     for model in (run, converted):
-        check_units(model, vocabulary)
+        check_other_units(model, vocabulary)
     for path in (tmp_path / "none", vocabulary):
         with pytest.raises(ValueError, match="training cannot start from this"):
-            check_units(path, vocabulary)
+            check_other_units(path, vocabulary)

@@ -7,6 +7,7 @@ The folder of the source is only read.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +15,11 @@ import torch
 
 from wenet_uio.base.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
 from wenet_uio.config import Config
+from wenet_uio.config.checkpoint_layout import CheckpointLayout
+from wenet_uio.config.encoder_kind import encoder_kinds
 from wenet_uio.config.family import families
-from wenet_uio.convert.converted import write_model
-from wenet_uio.convert.layouts import convert, layouts, model_at, models_at
 from wenet_uio.export.exported import FOLDERS
+from wenet_uio.models.converted import Converted, write_model
 from wenet_uio.models.lora import is_lora, merge_lora
 from wenet_uio.models.weights import read_weights
 from wenet_uio.search.recogniser import CHECKPOINTS, load_model_config
@@ -32,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Start:
+class TrainedModel:
     """A trained model in our form."""
 
     path: Path
@@ -58,9 +60,9 @@ class Start:
             raise ValueError(f"{self.weights}: {error}") from None
 
 
-def open_start(
+def open_trained_model(
     path: str | Path, folder: Path, *, make: bool = True, trust_code: bool = False
-) -> Start:
+) -> TrainedModel:
     """Open a trained model.
 
     Args:
@@ -85,14 +87,14 @@ def open_start(
         weights = folder / FINAL_WEIGHTS
 
     config = load_model_config(weights.parent / TRAIN_CONFIG, trust_code=trust_code)
-    return Start(path, weights, config)
+    return TrainedModel(path, weights, config)
 
 
-def check_units(path: str | Path, units: str | Path) -> None:
+def check_other_units(path: str | Path, units: str | Path) -> None:
     """Check whether a training that starts from a trained model can have other units.
 
     Args:
-        path: as in `open_start`; only its config or the beginning of its files is read.
+        path: as in `open_trained_model`; only its config or the beginning of its files is read.
         units: units file; one that is not there yet has the units of texts.
 
     Raises:
@@ -196,3 +198,78 @@ def _convert(path: Path, folder: Path) -> None:
     log.info("%s: %s with %d weights, converted to %s", path, layout, count, folder)
     for note in converted.notes:
         log.info("%s: %s", path, note)
+
+
+def layouts() -> dict[str, CheckpointLayout]:
+    """Return {name on the command line: layout} of the families and encoders of this installation."""
+    records = (*families(), *encoder_kinds())
+    return {name: layout for record in records for name, layout in record.layouts.items()}
+
+
+def models_at(path: Path) -> list[tuple[Path, str]]:
+    """Return the models of other packages that a path names: the path of each, and the name of its
+    layout.
+
+    A file in a folder that has a layout stands for the folder; a folder stands for the models in
+    it.
+    """
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.is_file())
+        return _models_among([path, *files])
+
+    return _models_among([path]) or _models_among([path.parent])
+
+
+def _models_among(places: Iterable[Path]) -> list[tuple[Path, str]]:
+    known = layouts()
+    return [
+        (place, name)
+        for place in places
+        for name, layout in known.items()
+        if layout.found_at(place)
+    ]
+
+
+def model_at(path: Path) -> tuple[Path, str]:
+    """As `models_at`, of the only model.
+
+    Raises:
+        OSError: there is no such path.
+        ValueError: there is no model, or several.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file or folder")
+
+    models = models_at(path)
+    if not models:
+        expected = "; ".join(f"{name}: {layout.what}" for name, layout in layouts().items())
+        raise ValueError(f"{path}: none of the known layouts ({expected})")
+    if len(models) > 1:
+        names = ", ".join(f"{place.name} ({layouts()[name].what})" for place, name in models)
+        raise ValueError(
+            f"{path}: several models: {names}; name the file of one, or move the others away"
+        )
+
+    return models[0]
+
+
+def convert(path: Path, layout: str | None = None, vocabulary: Path | None = None) -> Converted:
+    """Convert the model at `path`.
+
+    Args:
+        layout: name in layouts(); None: the one that the files have.
+        vocabulary: file of the tokens; None: what lies beside the model.
+
+    Raises:
+        OSError: a file is missing or cannot be read.
+        ValueError: no layout fits, or the model cannot be converted.
+    """
+    if layout is None:
+        path, layout = model_at(path)
+
+    try:
+        return layouts()[layout].convert(path, vocabulary)
+    except ValueError as error:
+        raise ValueError(
+            str(error) if str(error).startswith(str(path)) else f"{path}: {error}"
+        ) from None

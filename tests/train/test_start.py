@@ -15,8 +15,10 @@ from tests.support.models.tiny_whisper import tiny_config
 from wenet_uio.config import Config, parse_config
 from wenet_uio.config.train import ENDLESS
 from wenet_uio.models.build import build_trainable
-from wenet_uio.train import inheritance
+from wenet_uio.train import start
 from wenet_uio.train.schedules import build_schedule
+from wenet_uio.train.start import FineTune, Fresh, Resume, WeightFiles
+from wenet_uio.train.trained_model import TrainedModel
 
 SMALL = {"attention_heads": 2, "linear_units": 16, "num_blocks": 1}
 IDS = {"special_tokens": {"<sos>": 8, "<eos>": 8}}
@@ -84,7 +86,7 @@ def test_the_rate_of_a_fine_tuning_is_highest_after_a_third_of_a_short_run(
     epoch_steps: int, keys: dict[str, int]
 ) -> None:
     config = tiny_run(max_epoch=2, **keys) if "max_epoch" not in keys else tiny_run(**keys)
-    filled = inheritance.with_warm_up(config, config, epoch_steps, resumes=False)
+    filled = fine_tuning(config).with_warm_up(config, epoch_steps)
     passes = -(-epoch_steps // config.accum_grad) * config.max_epoch
     steps = min(passes, config.max_steps or passes)
     schedule = build_schedule(filled)
@@ -97,13 +99,39 @@ def test_the_rate_of_a_fine_tuning_is_highest_after_a_third_of_a_short_run(
 
 def test_a_warm_up_that_is_stated_stays_and_a_run_that_resumes_keeps_its_own() -> None:
     stated = tiny_run(scheduler_conf={"warmup_steps": 25000})
-    assert inheritance.with_warm_up(stated, stated, 5, resumes=False) is stated
+    assert fine_tuning(stated).with_warm_up(stated, 5) is stated
     lengths = {"warmup_steps": 5, "hold_steps": 5, "decay_steps": 5}
     other = tiny_run(scheduler="tri_stage", scheduler_conf=lengths)
-    assert inheritance.with_warm_up(other, other, 5, resumes=False) is other
+    assert fine_tuning(other).with_warm_up(other, 5) is other
     began = tiny_run(scheduler_conf={"warmup_steps": 4})
-    resumed = inheritance.with_warm_up(tiny_run(), began, 5000, resumes=True)
-    assert resumed.scheduler_conf == began.scheduler_conf
+    resumed = Resume({}, began, {}, WeightFiles())
+    assert resumed.with_warm_up(tiny_run(), 5000).scheduler_conf == began.scheduler_conf
+
+
+def test_a_run_that_begins_from_no_model_keeps_the_warm_up_of_its_yaml_also_when_it_resumes() -> (
+    None
+):
+    config = tiny_run()
+    assert Fresh(WeightFiles()).with_warm_up(config, 5) is config
+    assert Resume({}, None, {}, WeightFiles()).with_warm_up(config, 5) is config
+
+
+def test_a_ctc_layer_that_the_trained_model_lacks_is_detached_and_a_resumed_run_keeps_that() -> (
+    None
+):
+    without_ctc = tiny_run(model_conf={"ctc_weight": 0.0})
+    config = tiny_run()
+    assert fine_tuning(without_ctc).with_detached_ctc(config).ctc_detach_steps == ENDLESS
+    assert fine_tuning(config).with_detached_ctc(config) is config
+    stated = tiny_run(ctc_detach_steps=7)
+    assert fine_tuning(without_ctc).with_detached_ctc(stated) is stated
+    resumed = Resume({}, stated, {}, WeightFiles())
+    assert resumed.with_detached_ctc(config).ctc_detach_steps == 7
+
+
+def fine_tuning(of: Config) -> FineTune:
+    """The start of a run from a trained model with the config `of`."""
+    return FineTune(TrainedModel(Path("model"), Path("model/final.pt"), of), {}, WeightFiles())
 
 
 def tiny_run(**keys: Any) -> Config:
@@ -120,7 +148,7 @@ def test_the_layers_with_a_row_a_unit_are_those_whose_shape_a_larger_vocabulary_
         devices.update(weight.device.type for weight in model.parameters())
         return model
 
-    monkeypatch.setattr(inheritance, "build_trainable", built)
+    monkeypatch.setattr(start, "build_trainable", built)
 
     for name, config in all_configs(tmp_path).items():
         model = build_trainable(config)
@@ -131,7 +159,7 @@ def test_the_layers_with_a_row_a_unit_are_those_whose_shape_a_larger_vocabulary_
         changed = {key for key, value in wanted.items() if value.shape != shapes[key]}
         random = torch.get_rng_state()
 
-        tables = inheritance._tables_of_units(wanted, config)
+        tables = start._tables_of_units(wanted, config)
 
         assert tables.keys() == changed, name
         assert changed, name

@@ -9,8 +9,13 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from wenet_uio.convert.files import read_checkpoint, read_folder_weights, read_json
-from wenet_uio.convert.safetensors import DTYPES, read_safetensors
+from wenet_uio.models.converted import (
+    DTYPES,
+    read_checkpoint,
+    read_folder_weights,
+    read_json,
+    read_safetensors,
+)
 
 TENSORS = {
     "empty": torch.zeros(0, 3),

@@ -1,1 +1,0 @@
-"""Convert models of other packages to models of this one."""
