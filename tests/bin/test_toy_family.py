@@ -24,7 +24,7 @@ from wenet_uio.search.modes import possible_modes
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = """
 from wenet_uio.config.decode_modes import CTC_MODES, DecodeMode
-from wenet_uio.config.family import Family
+from wenet_uio.config.family import DecodingRules, Family
 from wenet_uio.config.named_code import Loaded
 from wenet_uio.config.model import CtcAttentionConf
 
@@ -37,7 +37,9 @@ TOY = Family(
     name="toy",
     section=ToyConf,
     build=Loaded("toy_family.model:build"),
-    modes=(*CTC_MODES, DecodeMode("toy.first", Loaded("toy_family.model:first"), ("ctc_weight",))),
+    decoding=DecodingRules(
+        modes=(*CTC_MODES, DecodeMode("toy.first", Loaded("toy_family.model:first"), ("ctc_weight",))),
+    ),
 )
 """
 MODEL = '''
@@ -153,8 +155,9 @@ def test_a_toy_mode_in_the_record_of_a_family_is_a_decode_mode(toy, monkeypatch)
 
     from wenet_uio.families import hybrid
 
-    mode = toy_family.TOY.modes[-1]
-    record = replace(hybrid.HYBRID, modes=(*hybrid.HYBRID.modes, mode))
+    mode = toy_family.TOY.decoding.modes[-1]
+    decoding = hybrid.HYBRID.decoding
+    record = replace(hybrid.HYBRID, decoding=replace(decoding, modes=(*decoding.modes, mode)))
     monkeypatch.setattr(hybrid, "HYBRID", record)
     model = build_model(parse_config({**CONFIG, "output_dim": 12}, "train.yaml")).eval()
     monkeypatch.setattr(type(model), "family", record)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import sys
 from copy import deepcopy
 from dataclasses import replace
 from itertools import product
@@ -35,6 +36,7 @@ from wenet_uio.train.checkpoint import RunFolder
 from wenet_uio.train.distributed import StopRequest
 from wenet_uio.train.engines import DdpEngine
 from wenet_uio.train.metrics import Totals
+from wenet_uio.train.nonfinite import NonfiniteFile
 from wenet_uio.train.report import Reporter
 from wenet_uio.train.trainer import Trainer
 from wenet_uio.train.watchdog import Watchdog
@@ -289,6 +291,26 @@ def test_a_resumed_run_has_each_step_once_in_the_file_and_a_new_run_begins_it_an
         state.unlink()
     assert make_trainer(tmp_path, max_epoch=1).run()
     assert not (tmp_path / "nonfinite.jsonl").exists()
+
+
+def test_a_skipped_step_does_not_read_those_before_it_again(tmp_path: Path) -> None:
+    file = NonfiniteFile(tmp_path / "nonfinite.jsonl")
+    for step in (1, 2):
+        file.add("gradient", step, ["before"])
+    file.begin(2)
+    opened: list[str] = []
+
+    def note(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and str(arguments[0]) == str(file.path):
+            opened.append(str(arguments[1]))
+
+    sys.addaudithook(note)
+    for step in (2, 3, 4):
+        file.add("gradient", step, ["before"])
+    assert opened
+    assert not [mode for mode in opened if mode.startswith("r")]
+    lines = file.path.read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("late", [False, True])

@@ -199,6 +199,21 @@ def test_a_run_killed_during_validation_resumes(undisturbed: Path, tmp_path: Pat
     assert same_weights(path / "epoch_2.pt", undisturbed / "epoch_2.pt")
 
 
+def test_weights_are_checked_once_before_the_first_state_and_once_at_the_end_of_each_epoch(
+    tmp_path: Path,
+) -> None:
+    trainer = make_trainer(tmp_path, max_epoch=2)
+    check, checked_after = trainer.engine.spoilt_weights, []
+
+    def note() -> list[str]:
+        checked_after.append(trainer.progress.step)
+        return check()
+
+    trainer.engine.spoilt_weights = note
+    assert trainer.run()
+    assert checked_after == [0, 5, 10]
+
+
 @pytest.mark.parametrize("at", [0, 4, 7])
 def test_sigterm_finishes_the_step_saves_and_ends_the_run(
     at: int, undisturbed: Path, tmp_path: Path

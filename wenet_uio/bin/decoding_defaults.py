@@ -29,9 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Read the config and ask the record of its family."""
     options = parser().parse_args(arguments)
     config = load_config(options.config, of_model=True, trust_code=options.trust_code)
-    print(*config.family.modes_of_recipes(config.model_conf))
-    print(*config.family.options)
-    print(*config.family.trained_scored_modes(config.model_conf))
+    print(*config.family.decoding.modes_of_recipes(config.model_conf))
+    print(*config.family.decoding.options)
+    print(*config.family.decoding.trained_scored_modes(config.model_conf))
 
 
 if __name__ == "__main__":

@@ -276,7 +276,7 @@ def build_trainer(
 
     if not isinstance(start, Resume):
         start.load_into(model, config, tokenizer)
-        for note in config.family.training_notes:
+        for note in config.family.training.notes:
             log.info(note)
 
     with looking_again(look_of(world, resumes=resumes)):

@@ -36,7 +36,7 @@ class PartSections(Mapping[str, type[Section]]):
     def _all(self) -> dict[str, type[Section]]:
         sections = dict(self._shared)
         for family in families():
-            sections |= family.parts.get(self._key, {})
+            sections |= family.parts.own.get(self._key, {})
         return sections
 
 

@@ -38,8 +38,8 @@ def with_views(config: Config, where: str) -> Config:
     obstacle = ""
     if config.model_conf.ctc_weight == 0:
         obstacle = NO_CTC
-    elif config.family.views_obstacle:
-        obstacle = f"model: {config.family.views_obstacle}"
+    elif config.family.training.views_obstacle:
+        obstacle = f"model: {config.family.training.views_obstacle}"
     elif not _differ(data):
         obstacle = "the two views are equal; set dataset_conf.spec_aug: true, with masks"
     elif data.batch_conf.batch_type == "static" and data.batch_conf.batch_size == 1:
@@ -79,7 +79,7 @@ def check_ctc_losses(config: Config, where: str) -> None:
         obstacle = f"expected rising numbers from 1 to {last - 1}, below num_blocks {last}"
     elif config.model_conf.ctc_weight == 0:
         obstacle = NO_CTC
-    elif not config.family.inter_ctc:
+    elif not config.family.training.inter_ctc:
         obstacle = f"model {config.model} has no CTC loss in the middle of its encoder"
 
     if obstacle:

@@ -29,29 +29,17 @@ _ENCODE = Loaded("wenet_uio.search.decode:encode_in_chunks")
 _PROMPTS = Loaded("wenet_uio.search.decode:sos_prompts")
 MODEL_KEYS = ("ctc_weight", "ignore_id", "lsm_weight", "length_normalized_loss")
 """Keys of `model_conf` that the losses of every model read."""
+TASKS = ("transcribe", "translate")
+"""Values of the option task."""
+PROMPT_OPTIONS = ("language", "task", "timestamps", "itn")
+"""Options of decoding that only some families know."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Family:
-    """What the package knows about a model family. Loading a record does not load torch."""
+class PartRules:
+    """Which parts a model of a family has, beside the encoder."""
 
-    name: str
-    """Name in a train.yaml that is written; messages use it too."""
-    section: type[ModelKeys]
-    """Class of `model_conf`. It has the key ctc_weight; of a model that can be trained, also
-    ignore_id, lsm_weight and length_normalized_loss."""
-    build: Loaded
-    """`build(config, encoder, vocabulary)` returns the untrained model, a
-    wenet_uio.models.speech_model.SpeechModel."""
-    vocabulary: Loaded = _VOCABULARY
-    """`vocabulary(config)` returns the wenet_uio.models.speech_model.Vocabulary of the model."""
-
-    special_tokens: Loaded | None = None
-    """`special_tokens(symbols)` returns the wenet_uio.text.special_ids.SpecialTokens of a
-    vocabulary that was published with models of this family; None for another vocabulary."""
-
-    # The config.
-    parts: Mapping[str, Mapping[str, type[Section]]] = field(default_factory=dict)
+    own: Mapping[str, Mapping[str, type[Section]]] = field(default_factory=dict)
     """{decoder, predictor or joint: {name: section}} of parts that only this family has."""
     defaults: Mapping[str, str] = field(default_factory=dict)
     """{predictor or joint: name}, if the yaml has none."""
@@ -60,26 +48,31 @@ class Family:
     complete: Callable[[Any, str], Any] | None = None
     """`complete(config, where)` returns the config with the values that follow from others, and
     raises a ConfigError for parts that do not fit each other."""
-    inter_ctc: bool = True
-    """Whether the losses include CTC in the middle of the encoder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRules:
+    """How models of a family are trained."""
+
+    obstacle: str = ""
+    """Why models of this family cannot be trained."""
     views_obstacle: str = ""
     """Why a training batch cannot have two views of each utterance."""
-    wenet_labels: Mapping[str, str] = field(default_factory=dict)
-    """{name of a special token in WeNet's files: its name here}."""
-
-    # Training.
-    training_obstacle: str = ""
-    """Why models of this family cannot be trained."""
+    inter_ctc: bool = True
+    """Whether the losses include CTC in the middle of the encoder."""
     text_advice: str = "give it a weight in model_conf (ctc_weight below 1)"
     """How to train the decoder on text without audio if its weight in the loss is 0."""
-
-    training_notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     """What the log of a new run says about this family, a line each."""
     fine_tuning: Mapping[str, Any] = field(default_factory=dict)
     """Keys of a train.yaml that differ from those of a trained model when a training starts from
     it, unless the recipe states them."""
 
-    # Decoding.
+
+@dataclass(frozen=True, kw_only=True)
+class DecodingRules:
+    """How models of a family decode."""
+
     modes: tuple[DecodeMode, ...]
     """Decode modes of a model whose parts are all trained."""
     recipe_modes: tuple[str, ...] = ()
@@ -108,34 +101,6 @@ class Family:
     """Seconds of quiet at each end up to which a short recording is recognised as it is. Others lose
     the quiet, because models that learned from tight clips find words in it."""
 
-    # Exchange with other tools.
-    sherpa: Loaded | None = None
-    """`sherpa(trained)` returns the wenet_uio.addons.runtimes.sherpa.SherpaOnly of a model that sherpa-onnx
-    alone runs. None: WeNet's runtime runs it too."""
-    wenet_obstacle: str = ""
-    """Why WeNet's runtime does not run models of this family."""
-    layouts: Mapping[str, CheckpointLayout] = field(default_factory=dict)
-    """{name on the command line: layout} of models of other packages that become one of this
-    family."""
-
-    def __post_init__(self) -> None:
-        # ModelKeys states these keys for type checkers only, so a section may lack them.
-        keys = ("ctc_weight",) if self.training_obstacle else MODEL_KEYS
-        missing = [key for key in keys if key not in self.section.model_fields]
-        if missing:
-            raise ValueError(
-                f"family {self.name}: its section {self.section.__name__} has no "
-                f"{' and no '.join(missing)}: derive it from CtcAttentionConf or HybridConf of "
-                "wenet_uio/config/model.py, or state the keys"
-            )
-
-        unknown = [name for name in self.recipe_modes if name not in self.modes_by_name]
-        if unknown:
-            raise ValueError(
-                f"family {self.name}: recipe_modes has {', '.join(unknown)}, its modes are "
-                f"{', '.join(self.modes_by_name)}"
-            )
-
     @property
     def modes_by_name(self) -> dict[str, DecodeMode]:
         """Return {name: decode mode}."""
@@ -162,10 +127,63 @@ def _is_trained(mode: DecodeMode, conf: ModelKeys) -> bool:
     return all(weights.get(name, getattr(conf, name, 1.0)) > 0 for name in mode.needs)
 
 
-TASKS = ("transcribe", "translate")
-"""Values of the option task."""
-PROMPT_OPTIONS = ("language", "task", "timestamps", "itn")
-"""Options of decoding that only some families know."""
+@dataclass(frozen=True, kw_only=True)
+class ExchangeRules:
+    """What other tools have to do with models of a family: exports, and models to convert."""
+
+    sherpa: Loaded | None = None
+    """`sherpa(trained)` returns the wenet_uio.addons.runtimes.sherpa.SherpaOnly of a model that sherpa-onnx
+    alone runs. None: WeNet's runtime runs it too."""
+    wenet_obstacle: str = ""
+    """Why WeNet's runtime does not run models of this family."""
+    wenet_labels: Mapping[str, str] = field(default_factory=dict)
+    """{name of a special token in WeNet's files: its name here}."""
+    layouts: Mapping[str, CheckpointLayout] = field(default_factory=dict)
+    """{name on the command line: layout} of models of other packages that become one of this
+    family."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """What the package knows about a model family. Loading a record does not load torch."""
+
+    name: str
+    """Name in a train.yaml that is written; messages use it too."""
+    section: type[ModelKeys]
+    """Class of `model_conf`. It has the key ctc_weight; of a model that can be trained, also
+    ignore_id, lsm_weight and length_normalized_loss."""
+    build: Loaded
+    """`build(config, encoder, vocabulary)` returns the untrained model, a
+    wenet_uio.models.speech_model.SpeechModel."""
+    vocabulary: Loaded = _VOCABULARY
+    """`vocabulary(config)` returns the wenet_uio.models.speech_model.Vocabulary of the model."""
+    special_tokens: Loaded | None = None
+    """`special_tokens(symbols)` returns the wenet_uio.text.special_ids.SpecialTokens of a
+    vocabulary that was published with models of this family; None for another vocabulary."""
+
+    parts: PartRules = PartRules()
+    training: TrainingRules = TrainingRules()
+    decoding: DecodingRules
+    exchange: ExchangeRules = ExchangeRules()
+
+    def __post_init__(self) -> None:
+        # ModelKeys states these keys for type checkers only, so a section may lack them.
+        keys = ("ctc_weight",) if self.training.obstacle else MODEL_KEYS
+        missing = [key for key in keys if key not in self.section.model_fields]
+        if missing:
+            raise ValueError(
+                f"family {self.name}: its section {self.section.__name__} has no "
+                f"{' and no '.join(missing)}: derive it from CtcAttentionConf or HybridConf of "
+                "wenet_uio/config/model.py, or state the keys"
+            )
+
+        modes = self.decoding.modes_by_name
+        unknown = [name for name in self.decoding.recipe_modes if name not in modes]
+        if unknown:
+            raise ValueError(
+                f"family {self.name}: recipe_modes has {', '.join(unknown)}, its modes are "
+                f"{', '.join(modes)}"
+            )
 
 
 def family_of(name: str) -> Family:

@@ -62,7 +62,7 @@ def fine_tuned(recipe: Mapping[str, Any], model: Mapping[str, Any], where: str) 
     values = _picked(model, OF_MODEL) | {"dataset_conf": _picked(dataset_of_model, inherited)}
     name = values.get("model")
     family = family_of(name) if isinstance(name, str) and name in FAMILIES else None
-    defaults = {} if family is None else dict(family.fine_tuning)
+    defaults = {} if family is None else dict(family.training.fine_tuning)
     return merged(merged(deepcopy(values), defaults), recipe)
 
 

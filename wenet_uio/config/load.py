@@ -66,7 +66,7 @@ def _checked(values: dict[str, Any], where: str) -> Config:
     config = parse(_config_class(tuple(section_by_key.items())), values, where)
     check_parts(config, where)
     check_ctc_losses(config, where)
-    if complete := config.family.complete:
+    if complete := config.family.parts.complete:
         config = complete(config, where)
 
     return with_views(config, where)

@@ -21,7 +21,7 @@ def with_own_parts(values: dict[str, Any], where: str) -> dict[str, Any]:
         ConfigError: a part is one of another family.
     """
     family = _named_family(values.get("model"))
-    defaults = {} if family is None else family.defaults
+    defaults = {} if family is None else family.parts.defaults
 
     for key in ("predictor", "joint"):
         if key not in defaults:
@@ -37,7 +37,7 @@ def _refuse_part(values: dict[str, Any], key: str, where: str) -> None:
     """Raise a ConfigError if the yaml has a part that only other families have."""
     for name in (key, f"{key}_conf"):
         if values.get(name) is not None:
-            owners = [family.name for family in families() if key in family.parts]
+            owners = [family.name for family in families() if key in family.parts.own]
             if not owners:
                 raise ConfigError(f"{where}: {name}: no model of this installation has this key")
             raise ConfigError(
@@ -61,7 +61,7 @@ def check_parts(config: Config, where: str) -> None:
     Raises:
         ConfigError: one line with the part and the possible ones.
     """
-    allowed = config.family.allowed
+    allowed = config.family.parts.allowed
     for key, names in allowed.items():
         if getattr(config, key) not in names:
             known = " or ".join(str(name or "null") for name in names)
@@ -73,11 +73,11 @@ def check_parts(config: Config, where: str) -> None:
         raise ConfigError(f"{where}: decoder: null: model {config.model} needs a decoder")
 
     # Looking for the owner loads every family, so a decoder that this one can have is not looked up.
-    if config.decoder in (None, *DECODER_CONFS, *config.family.parts.get("decoder", {})):
+    if config.decoder in (None, *DECODER_CONFS, *config.family.parts.own.get("decoder", {})):
         return
 
     for other in families():
-        if config.decoder in other.parts.get("decoder", {}):
+        if config.decoder in other.parts.own.get("decoder", {}):
             raise ConfigError(
                 f"{where}: decoder: {config.decoder}: only model {other.name} has this decoder"
             )

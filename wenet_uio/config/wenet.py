@@ -165,7 +165,7 @@ def from_wenet(values: dict[str, Any], where: str) -> dict[str, Any]:
     _move_split_with_space(values)
     model = values.get("model")
     if isinstance(model, str) and model in FAMILIES:
-        _rename_labels(values, family_of(model).wenet_labels)
+        _rename_labels(values, family_of(model).exchange.wenet_labels)
 
     dropped = [".".join(path) for path in without_effect.KEYS if _drop(values, path)]
     if dropped:
@@ -195,7 +195,9 @@ def to_wenet(config: Config) -> dict[str, Any]:
     if config.model in FAMILIES:
         values["model"] = config.family.name
 
-    _rename_labels(values, {ours: theirs for theirs, ours in config.family.wenet_labels.items()})
+    _rename_labels(
+        values, {ours: theirs for theirs, ours in config.family.exchange.wenet_labels.items()}
+    )
     return values | ({OWN: our_keys} if our_keys else {})
 
 

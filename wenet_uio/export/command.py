@@ -164,9 +164,9 @@ def check_exportable(model: SpeechModel) -> None:
 
 def check_family(model: SpeechModel) -> None:
     """Raise a ValueError for a family that WeNet's runtime does not run."""
-    if model.family.wenet_obstacle:
-        message = model.family.wenet_obstacle
-        if model.family.sherpa:
+    if model.family.exchange.wenet_obstacle:
+        message = model.family.exchange.wenet_obstacle
+        if model.family.exchange.sherpa:
             message += "; export it by export_onnx.py (in a recipe --onnx true) for sherpa-onnx"
         raise ValueError(message)
 

@@ -120,7 +120,7 @@ def build_trainable(config: Config) -> TrainableModel:
     """
     model = build_model(config)
     if not isinstance(model, TrainableModel):
-        raise ValueError(f"model: {config.family.training_obstacle or 'it cannot be trained'}")
+        raise ValueError(f"model: {config.family.training.obstacle or 'it cannot be trained'}")
     return model
 
 

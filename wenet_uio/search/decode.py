@@ -63,7 +63,7 @@ def decode(
     """
     check_search(model, modes, options)
     with autocast(feats.device, dtype_for(options.dtype or "fp32", feats.device)):
-        encoded = model.family.encode(model, feats, feats_lengths, options)
+        encoded = model.family.decoding.encode(model, feats, feats_lengths, options)
         return decode_encoded(model, encoded, Search(modes, options, scorers))
 
 
@@ -114,7 +114,7 @@ def _search(
     if ctc_prefixes is not None:
         batch.ctc_prefixes = ctc_prefixes
 
-    searches = {mode.name: mode.search for mode in model.family.modes}
+    searches = {mode.name: mode.search for mode in model.family.decoding.modes}
     results: dict[str, list[NBest]] = {}
     for mode in search.modes:
         nbests = searches[mode](batch)
@@ -136,14 +136,14 @@ def _needs_ctc(model: DecodingModel, search: Search) -> bool:
     if model.ctc_weight == 0:
         return False
 
-    needs = {mode.name: mode.needs for mode in model.family.modes}
+    needs = {mode.name: mode.needs for mode in model.family.decoding.modes}
     return search.options.token_times or any("ctc_weight" in needs[mode] for mode in search.modes)
 
 
 def check_search(model: DecodingModel, modes: Sequence[str], options: DecodeOptions) -> None:
     """Raise a ValueError for modes or options that the family of `model` does not have."""
     check_family(model, modes)
-    check_of_family = model.family.check_search
+    check_of_family = model.family.decoding.check_search
     if check_of_family is not None:
         check_of_family(model, modes, options)
     check_options(model.family, options)
@@ -236,7 +236,7 @@ class Decoding(Generic[AnyModel]):
     @cached_property
     def prompts(self) -> Prompts:
         """The tokens with which the decoder starts."""
-        prompts_of = self.model.family.prompts
+        prompts_of = self.model.family.decoding.prompts
         return prompts_of(self.model, self.encoder_out, self.lengths, self.options)
 
     @cached_property
@@ -277,5 +277,5 @@ def encode_in_chunks(
 def sos_prompts(
     model: DecodingModel, encoder_out: torch.Tensor, lengths: torch.Tensor, options: DecodeOptions
 ) -> Prompts:
-    """Start every utterance of a batch with sos; see Family.prompts."""
+    """Start every utterance of a batch with sos; see DecodingRules.prompts."""
     return Prompts(torch.full((len(lengths), 1), model.sos, device=encoder_out.device))

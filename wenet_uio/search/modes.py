@@ -16,7 +16,7 @@ MODES = tuple(mode.name for mode in ATTENTION_CTC_MODES)
 
 def known_modes() -> dict[str, DecodeMode]:
     """Return {name: mode} of all families of this package."""
-    return {mode.name: mode for family in families() for mode in family.modes}
+    return {mode.name: mode for family in families() for mode in family.decoding.modes}
 
 
 def scored_modes() -> list[str]:
@@ -32,7 +32,7 @@ def check_modes(modes: Sequence[str], family: Family | None = None) -> None:
     """
     known = known_modes()
     if family is not None:
-        known |= family.modes_by_name
+        known |= family.decoding.modes_by_name
 
     unknown = [mode for mode in modes if mode not in known]
     if family is None:
@@ -48,7 +48,7 @@ def possible_modes(model: DecodingModel) -> list[str]:
 
     The weights in the loss of all parts that such a mode needs are above 0.
     """
-    return [mode.name for mode in model.family.modes if not _untrained(model, mode)]
+    return [mode.name for mode in model.family.decoding.modes if not _untrained(model, mode)]
 
 
 def _untrained(model: DecodingModel, mode: DecodeMode) -> list[str]:
@@ -60,7 +60,7 @@ def check_parts(model: DecodingModel, modes: Sequence[str]) -> None:
     """Raise a ValueError if `model` is not trained for one of `modes`."""
     check_family(model, modes)
     for name in modes:
-        untrained = _untrained(model, model.family.modes_by_name[name])
+        untrained = _untrained(model, model.family.decoding.modes_by_name[name])
         if untrained:
             refuse_mode(model, name, untrained[0])
 
@@ -69,7 +69,7 @@ def check_family(model: DecodingModel, modes: Sequence[str]) -> None:
     """Raise a ValueError if one of `modes` is no mode of the family of `model`."""
     check_modes(modes, model.family)
     for name in modes:
-        if name not in model.family.modes_by_name:
+        if name not in model.family.decoding.modes_by_name:
             mode = known_modes()[name]
             untrained = [weight for weight in _untrained(model, mode) if weight != "ctc_weight"]
             refuse_mode(model, name, (untrained or list(mode.needs))[0])
@@ -84,8 +84,9 @@ def refuse_mode(model: DecodingModel, mode: str, weight: str) -> NoReturn:
     Raises:
         ValueError: always.
     """
-    reason = model.family.lacks.get(weight, "")
-    if mode not in model.family.modes_by_name:
+    rules = model.family.decoding
+    reason = rules.lacks.get(weight, "")
+    if mode not in rules.modes_by_name:
         reason = reason or known_modes()[mode].lack
 
     raise ValueError(
@@ -109,9 +110,9 @@ def check_options(family: Family, options: DecodeOptions) -> None:
     }
 
     # If several other families have an option, the first of them is named.
-    known_options = set(family.options)
+    known_options = set(family.decoding.options)
     for other_family in families():
-        names = [name for name in other_family.options if name not in known_options]
+        names = [name for name in other_family.decoding.options if name not in known_options]
         if set_options.intersection(names):
             is_option = "is an option" if len(names) == 1 else "are options"
             raise ValueError(
@@ -132,6 +133,6 @@ def usual_mode(family: Family, possible: Sequence[str], scored: bool = False) ->
     Args:
         scored: hot words or a language model are used, which some searches do not know.
     """
-    usual = family.usual_scored_mode if scored else family.usual_mode
+    usual = family.decoding.usual_scored_mode if scored else family.decoding.usual_mode
     preferred = (usual, "ctc_prefix_beam_search", *possible)
     return next((mode for mode in preferred if mode in possible), "ctc_prefix_beam_search")

@@ -73,7 +73,7 @@ def recognize(
         {mode: {} for mode in search.modes}, {mode: {} for mode in search.modes if nbests}
     )
     model.to(device).eval()
-    has_language = "language" in model.family.options
+    has_language = "language" in model.family.decoding.options
     hide_bar = True if utterances is None else hides_bar()
 
     with tqdm(total=utterances, desc="decoding", unit="utt", disable=hide_bar) as bar:

@@ -41,8 +41,8 @@ def read_config(
         OSError: a file cannot be read.
     """
     config = load_config(path, overrides, start=start)
-    if config.family.training_obstacle:
-        raise ValueError(f"{path}: model: {config.family.training_obstacle}")
+    if config.family.training.obstacle:
+        raise ValueError(f"{path}: model: {config.family.training.obstacle}")
 
     tokenizer = build_tokenizer(config)
     features = config.dataset_conf.feature_dim
@@ -116,7 +116,7 @@ def check_text_is_trainable(data_list: str, config: Config) -> None:
     if config.model_conf.decoder_weight == 0:
         raise ValueError(
             f"{data_list}: text without audio trains the attention decoder, whose weight in the "
-            f"loss is 0; {config.family.text_advice}"
+            f"loss is 0; {config.family.training.text_advice}"
         )
 
     if config.train_engine != "torch_ddp":

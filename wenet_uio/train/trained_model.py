@@ -106,7 +106,7 @@ def check_other_units(path: str | Path, units: str | Path) -> None:
     weights = _weights_at(path)
     if weights is None:
         _, layout = model_at(path)
-        family = next((record for record in families() if layout in record.layouts), None)
+        family = next((record for record in families() if layout in record.exchange.layouts), None)
     else:
         family = load_model_config(weights.parent / TRAIN_CONFIG, trust_code=False).family
 
@@ -202,7 +202,7 @@ def _convert(path: Path, folder: Path) -> None:
 
 def layouts() -> dict[str, CheckpointLayout]:
     """Return {name on the command line: layout} of the families and encoders of this installation."""
-    records = (*families(), *encoder_kinds())
+    records = (*(family.exchange for family in families()), *encoder_kinds())
     return {name: layout for record in records for name, layout in record.layouts.items()}
 
 

@@ -137,7 +137,7 @@ def first_names() -> list[str]:
 def column_of(family: Family) -> Column:
     keys = {"model": family.name, **FAMILY_KEYS[family.name]}
     prepare = PREPARATIONS.get(family.name)
-    return Column(keys, prepare=prepare, obstacle=family.training_obstacle)
+    return Column(keys, prepare=prepare, obstacle=family.training.obstacle)
 
 
 def with_encoder(name: str) -> Column:

@@ -178,7 +178,9 @@ class Road:
     def export_to_onnx(self) -> None:
         """Export for WeNet's runtime and sherpa-onnx, or for sherpa-onnx alone."""
         model, config = self.run("exp").model(), self.run("exp").config()
-        if obstacle_of(model) and not (model.family.sherpa or encoder_kind(config.encoder).sherpa):
+        if obstacle_of(model) and not (
+            model.family.exchange.sherpa or encoder_kind(config.encoder).sherpa
+        ):
             return
 
         folder = self.folder / "exp/onnx"

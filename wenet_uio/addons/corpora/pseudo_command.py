@@ -156,7 +156,7 @@ def print_teacher(model: str, folder: Path, *, trust_code: bool) -> None:
             file.write(_state_of(source))
 
     config = start.config
-    mode = usual_mode(config.family, config.family.modes_of_recipes(config.model_conf))
+    mode = usual_mode(config.family, config.family.decoding.modes_of_recipes(config.model_conf))
     print(start.weights.parent / TRAIN_CONFIG, start.weights, mode, sep="\n")
 
 
@@ -173,7 +173,9 @@ def limits_of(args: argparse.Namespace) -> Limits:
     if args.config is None:
         return limits
 
-    window = load_model_config(args.config, trust_code=args.trust_code).family.longest_window
+    window = load_model_config(
+        args.config, trust_code=args.trust_code
+    ).family.decoding.longest_window
     lengths = [seconds for seconds in (limits.max_seconds, window) if seconds is not None]
     return replace(limits, max_seconds=min(lengths, default=None))
 

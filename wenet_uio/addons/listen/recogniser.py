@@ -254,10 +254,13 @@ class SpeechRecogniser:
         """
         cutting = options.cutting(self._cutting)
         family = self.recogniser.model.family
-        if family.longest_window is not None and cutting.window > family.longest_window:
+        if (
+            family.decoding.longest_window is not None
+            and cutting.window > family.decoding.longest_window
+        ):
             raise ValueError(
                 f"window {cutting.window:g}: a {family.name} hears at most "
-                f"{family.longest_window:g} s at once"
+                f"{family.decoding.longest_window:g} s at once"
             )
 
         return cutting

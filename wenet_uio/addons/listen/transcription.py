@@ -253,7 +253,7 @@ class Transcriber:
                     source,
                     track.track.channel,
                     in_turns=in_turns,
-                    kept_quiet=self._model.family.kept_quiet,
+                    kept_quiet=self._model.family.decoding.kept_quiet,
                 )
             ]
             for track in tracks

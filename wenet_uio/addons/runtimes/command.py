@@ -132,7 +132,7 @@ def export_all(trained: Trained) -> None:
         ValueError: the model or the options do not fit, or a model differs by more than the limits.
     """
     runtimes = trained.arguments.runtimes
-    offline_export = trained.model.family.sherpa
+    offline_export = trained.model.family.exchange.sherpa
     ctc_export = encoder_kind(trained.config.encoder).sherpa
 
     if STREAMS in runtimes and (offline_export is not None or ctc_export is not None):

@@ -31,7 +31,7 @@ GREEDY = "paraformer_greedy_search"
 
 
 def sherpa(trained: Trained) -> SherpaOnly:
-    """Return what to export for sherpa-onnx; see Family.sherpa.
+    """Return what to export for sherpa-onnx; see ExchangeRules.sherpa.
 
     Raises:
         ValueError: sherpa-onnx does not support the tokenizer.
@@ -44,7 +44,7 @@ def sherpa(trained: Trained) -> SherpaOnly:
         paraformer_tokens(trained.tokenizer, model),
         feature_differences(config.dataset_conf, FBANK),
         lambda files: compare_paraformer(files["model.onnx"], model, trained.examples(), limit),
-        PARAFORMER.wenet_obstacle,
+        PARAFORMER.exchange.wenet_obstacle,
         model.encoder.traits.obstacle,
     )
 

@@ -128,7 +128,7 @@ def encode(
     model: SenseVoice, feats: torch.Tensor, feats_lengths: torch.Tensor, options: DecodeOptions
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Encode features (B, T, F) of lengths (B,) with the queries that the options ask for; see
-    Family.encode.
+    DecodingRules.encode.
     """
     languages = options.language
     if not isinstance(languages, tuple):
@@ -137,7 +137,7 @@ def encode(
 
 
 def check_search(model: SenseVoice, modes: Sequence[str], options: DecodeOptions) -> None:
-    """Refuse chunks; see Family.check_search.
+    """Refuse chunks; see DecodingRules.check_search.
 
     Raises:
         ValueError: the options ask for chunks.

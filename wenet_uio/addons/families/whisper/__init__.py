@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wenet_uio.config.checkpoint_layout import CheckpointLayout
 from wenet_uio.config.decode_modes import ATTENTION_CTC_MODES, RECIPE_MODES
-from wenet_uio.config.family import Family
+from wenet_uio.config.family import DecodingRules, ExchangeRules, Family, TrainingRules
 from wenet_uio.config.model import CtcAttentionConf
 from wenet_uio.config.named_code import Loaded
 
@@ -14,34 +14,40 @@ WHISPER = Family(
     section=CtcAttentionConf,
     build=Loaded(f"{_FOLDER}.model:build"),
     vocabulary=Loaded(f"{_FOLDER}.model:vocabulary"),
-    # Utterances are not padded to 30 s, which costs ten times the encoder of 3 s.
-    fine_tuning={"dataset_conf": {"log_mel_spectrogram_conf": {"pad_or_trim": False}}},
-    training_notes=(
-        "whisper: texts are learned as the data has them, with capitals and punctuation as written",
-        "whisper: timestamps are not trained: each text follows <|notimestamps|>",
-    ),
     special_tokens=Loaded(f"{_FOLDER}.tokenizer:special_tokens_in"),
-    modes=ATTENTION_CTC_MODES,
-    recipe_modes=RECIPE_MODES,
-    options=("language", "task", "timestamps"),
-    check_search=Loaded(f"{_FOLDER}.prompts:check_search"),
-    prompts=Loaded(f"{_FOLDER}.prompts:prompts"),
-    longest_window=30.0,
-    kept_quiet=1.0,
-    sherpa=Loaded(f"{_FOLDER}.export:sherpa"),
-    wenet_obstacle=(
-        "WeNet's runtime starts the decoder with sos alone, not with the prompt of a whisper"
+    training=TrainingRules(
+        # Utterances are not padded to 30 s, which costs ten times the encoder of 3 s.
+        fine_tuning={"dataset_conf": {"log_mel_spectrogram_conf": {"pad_or_trim": False}}},
+        notes=(
+            "whisper: texts are learned as the data has them, with capitals and punctuation as written",
+            "whisper: timestamps are not trained: each text follows <|notimestamps|>",
+        ),
     ),
-    layouts={
-        "openai": CheckpointLayout(
-            "a .pt file of a Whisper of OpenAI",
-            Loaded(f"{_FOLDER}.convert:is_openai"),
-            Loaded(f"{_FOLDER}.convert:from_openai"),
+    decoding=DecodingRules(
+        modes=ATTENTION_CTC_MODES,
+        recipe_modes=RECIPE_MODES,
+        options=("language", "task", "timestamps"),
+        check_search=Loaded(f"{_FOLDER}.prompts:check_search"),
+        prompts=Loaded(f"{_FOLDER}.prompts:prompts"),
+        longest_window=30.0,
+        kept_quiet=1.0,
+    ),
+    exchange=ExchangeRules(
+        sherpa=Loaded(f"{_FOLDER}.export:sherpa"),
+        wenet_obstacle=(
+            "WeNet's runtime starts the decoder with sos alone, not with the prompt of a whisper"
         ),
-        "huggingface": CheckpointLayout(
-            "a folder of a Whisper of Hugging Face",
-            Loaded(f"{_FOLDER}.convert:is_hugging_face"),
-            Loaded(f"{_FOLDER}.convert:from_hugging_face"),
-        ),
-    },
+        layouts={
+            "openai": CheckpointLayout(
+                "a .pt file of a Whisper of OpenAI",
+                Loaded(f"{_FOLDER}.convert:is_openai"),
+                Loaded(f"{_FOLDER}.convert:from_openai"),
+            ),
+            "huggingface": CheckpointLayout(
+                "a folder of a Whisper of Hugging Face",
+                Loaded(f"{_FOLDER}.convert:is_hugging_face"),
+                Loaded(f"{_FOLDER}.convert:from_hugging_face"),
+            ),
+        },
+    ),
 )

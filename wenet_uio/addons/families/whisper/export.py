@@ -41,7 +41,7 @@ TAIL = 1000
 
 
 def sherpa(trained: Trained) -> SherpaOnly:
-    """Return what to export for sherpa-onnx; see Family.sherpa.
+    """Return what to export for sherpa-onnx; see ExchangeRules.sherpa.
 
     Raises:
         ValueError: sherpa-onnx does not support the decoder or the tokenizer.
@@ -54,7 +54,7 @@ def sherpa(trained: Trained) -> SherpaOnly:
         whisper_tokens_file(tokenizer, model.eos),
         whisper_feature_differences(config.dataset_conf),
         lambda files: compare_whisper(files, model, trained.examples(), limit),
-        WHISPER.wenet_obstacle,
+        WHISPER.exchange.wenet_obstacle,
         "a whisper does not stream",
     )
 

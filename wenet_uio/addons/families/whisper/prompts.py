@@ -16,7 +16,7 @@ from wenet_uio.search.types import DecodeOptions
 def prompts(
     model: Whisper, encoder_out: torch.Tensor, lengths: torch.Tensor, options: DecodeOptions
 ) -> Prompts:
-    """Make the prompts of a batch; languages that are not given are detected. See Family.prompts.
+    """Make the prompts of a batch; languages that are not given are detected. See DecodingRules.prompts.
 
     Args:
         encoder_out: (B, T', D).
@@ -37,7 +37,7 @@ def prompts(
 
 
 def check_search(model: Whisper, modes: Sequence[str], options: DecodeOptions) -> None:
-    """Refuse timestamps in a mode without them; see Family.check_search.
+    """Refuse timestamps in a mode without them; see DecodingRules.check_search.
 
     Raises:
         ValueError: another mode than attention shall have timestamps.
