@@ -10,7 +10,7 @@ import torch
 
 from tests.models.test_batches import KINDS, make_features, padded_batch
 from wenet_uio.models import ASRModel
-from wenet_uio.train.freezing import train_mode
+from wenet_uio.train.layers import train_mode
 
 Make = Callable[..., ASRModel]
 

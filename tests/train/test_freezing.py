@@ -9,7 +9,7 @@ from tests.support.train.tiny import CPU, small_config, tiny_batch, tiny_config
 from wenet_uio.models import build_model
 from wenet_uio.models.lora import is_lora
 from wenet_uio.train.engines import DdpEngine
-from wenet_uio.train.freezing import freeze_idle
+from wenet_uio.train.layers import freeze_idle
 
 
 def frozen(ctc_weight: float, reverse_weight: float) -> set[str]:

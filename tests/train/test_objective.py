@@ -26,7 +26,7 @@ from wenet_uio.models import layered_encoder
 from wenet_uio.models.build import build_trainable
 from wenet_uio.models.trainable_model import TrainableModel
 from wenet_uio.train.engines import build_engine
-from wenet_uio.train.freezing import freeze
+from wenet_uio.train.layers import freeze
 from wenet_uio.train.micro_batches import emptied
 from wenet_uio.train.objective import (
     CACHE_VARIABLES,

@@ -303,7 +303,7 @@ def build_trainer(
         reporter=reporter,
         watchdog=watchdog,
         stop=stop,
-        compared=start.compared_losses(model, config),
+        compared=start.compared_losses(model, config) if isinstance(start, FineTune) else None,
         started_from=start.source,
         clock=clock,
     )

@@ -32,8 +32,7 @@ from wenet_uio.models.clock import set_clocks
 from wenet_uio.models.trainable_model import TrainableModel
 from wenet_uio.models.weights import fill
 from wenet_uio.train.distributed import World, seed_everything
-from wenet_uio.train.freezing import freeze, train_mode
-from wenet_uio.train.layers import compile_layers, compiles, warm_up
+from wenet_uio.train.layers import compile_layers, compiles, freeze, train_mode, warm_up
 from wenet_uio.train.memory import Failure, SizeLimit, TooLarge
 from wenet_uio.train.metrics import count, loss_sums
 from wenet_uio.train.micro_batches import emptied, joined_on, on_device

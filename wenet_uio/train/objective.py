@@ -20,7 +20,7 @@ from wenet_uio.config.regularisation import RegularisationKeys
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models.arithmetic import autocast
 from wenet_uio.models.trainable_model import TrainableModel
-from wenet_uio.train.freezing import train_mode
+from wenet_uio.train.layers import train_mode
 
 LABELS = 4
 """The length of labels becomes a multiple of this."""

@@ -14,7 +14,7 @@ from wenet_uio.dataset.types import Batch
 from wenet_uio.models.attention import MultiHeadedAttention
 from wenet_uio.search.ctc_path import ctc_greedy_search
 from wenet_uio.train.engine import Engine
-from wenet_uio.train.freezing import train_mode
+from wenet_uio.train.layers import train_mode
 from wenet_uio.train.micro_batches import SizedBatches
 from wenet_uio.train.objective import Objective
 

@@ -98,9 +98,6 @@ class Fresh:
         """Return the config: its warm-up is that of the yaml."""
         return config
 
-    def compared_losses(self, _model: TrainableModel, _config: Config) -> None:
-        """Return None: the run has no model to compare with."""
-
 
 @dataclass(frozen=True)
 class FineTune:
@@ -183,9 +180,6 @@ class Resume:
         if not isinstance(conf, WarmupLrConf):
             return with_short_warm_up(config, epoch_steps)
         return with_warmup_steps(config, conf.warmup_steps)
-
-    def compared_losses(self, _model: TrainableModel, _config: Config) -> None:
-        """Return None: the trainer reads them from the record of the run."""
 
     def load_into(self, trainer: Trainer, *, allow_data_changes: bool) -> None:
         """Let the trainer go on from the state.

@@ -13,7 +13,7 @@ import torch
 from wenet_uio.dataset.types import Batch
 from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine
-from wenet_uio.train.freezing import train_mode
+from wenet_uio.train.layers import train_mode
 from wenet_uio.train.memory import Failure, TooLarge
 from wenet_uio.train.metrics import OF_TRAINING, count, loss_sums
 from wenet_uio.train.micro_batches import SizedBatches, emptied, on_device, steps, timed
