@@ -15,11 +15,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.train.test_inheritance import all_configs
 from torch import nn
 
 from tests.models.test_batches import KINDS
 from tests.support.train.tiny import CPU, TinyModel, small_config, tiny_batch, two_views
+from tests.train.test_start import all_configs
 from wenet_uio.config import Config, parse_config
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models import layered_encoder

@@ -17,6 +17,7 @@ from tests.support import preloaded
 from tests.support.train.tiny import CPU, small_config
 from tests.support.train.training_corpus import CONFIG, write_corpus
 from tests.train.test_objective import is_close, random_batch, without_draws
+from tests.train.test_start import all_configs
 from wenet_uio.config import Config
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models.build import build_trainable
