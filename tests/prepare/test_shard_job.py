@@ -112,7 +112,9 @@ def test_the_reason_of_bad_audio_begins_with_its_path(make_utterances, tmp_path)
     assert reasons[missing.key] == f"{missing.wav}: No such file or directory"
 
 
-@pytest.mark.parametrize("kind", ["flac", "flac, bounded in bytes"])
+@pytest.mark.parametrize(
+    "kind", ["flac", pytest.param("flac, bounded in bytes", marks=pytest.mark.all)]
+)
 def test_audio_that_crashes_the_decoder_is_named_and_the_rest_is_packed(
     make_utterances, tmp_path, monkeypatch, kind
 ):
