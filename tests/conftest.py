@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -70,6 +71,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "all: takes long; runs with --all only")
+    config.addinivalue_line("markers", "third: every third cell runs; all of them with --all only")
     if config.getoption("--all") and not config.getoption("--hypothesis-profile"):
         settings.load_profile("all")
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
@@ -80,13 +82,27 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--all"):
-        long = [item for item in items if item.get_closest_marker("all")]
+        long = [item for item in items if item.get_closest_marker("all")] + two_of_three(items)
         items[:] = [item for item in items if item not in long]
         config.hook.pytest_deselected(items=long)
 
     order = {path: number for number, path in enumerate(LONG_FILES)}
     root = Path(__file__).parent
     items.sort(key=lambda item: order.get(item.path.relative_to(root).as_posix(), len(order)))
+
+
+def two_of_three(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return two of three cells of each test that is marked `third`; other tests keep others."""
+    cells: dict[tuple[Path, str], list[pytest.Item]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("third"):
+            cells.setdefault((item.path, item.originalname), []).append(item)
+    return [
+        item
+        for (_, name), of_test in cells.items()
+        for number, item in enumerate(of_test)
+        if (number - crc32(name.encode()) % min(3, len(of_test))) % 3
+    ]
 
 
 def pytest_collection_finish() -> None:

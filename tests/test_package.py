@@ -203,6 +203,7 @@ def test_from_a_corpus_to_words_without_the_clone(
     assert printed.endswith("\ntranscribe: 0\n")
 
 
+@pytest.mark.all
 def test_recipes_of_public_corpora_are_copied_and_start_without_the_clone(
     installed: dict[str, str], tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ ORDERS = {
 }
 
 
+@pytest.mark.third
 @pytest.mark.skipif(not HAS_FFMPEG, reason="needs ffmpeg")
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("name", OPTIONS)

@@ -77,6 +77,7 @@ def crash_always(number):
     os.kill(os.getpid(), signal.SIGABRT)
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("workers", [1, 2])
 def test_after_a_crash_the_jobs_without_a_result_run_again_in_careful_workers(workers):
     found = list(Executor(workers).map(crash_at_3, range(12), "t", 12))

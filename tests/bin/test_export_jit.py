@@ -88,6 +88,7 @@ def exported_as_wenet_does(folder: Path) -> None:
     export_jit.main(words)
 
 
+@pytest.mark.all
 def test_without_check_data_a_validation_set_that_the_yaml_names_is_taken(trained, capsys):
     """As `validation_ds` of NeMo names it."""
     with open(trained / "train.yaml", "a") as file:

@@ -221,6 +221,7 @@ def test_a_job_whose_rank_dies_is_started_again_from_its_newest_state(corpus: Pa
     assert yaml.safe_load((corpus / "exp/epoch_1.yaml").read_text())["step"] == 6
 
 
+@pytest.mark.all
 def test_ranks_that_exit_with_75_are_started_again(corpus: Path) -> None:
     once = "if not os.path.exists('tried'): open('tried', 'w').close(); raise StartAgainError('this is why')"
     status, said = disturbed(corpus, once)
@@ -273,12 +274,14 @@ def train_on_machines(*folders: Path, model_dir: str) -> tuple[list[int], str]:
     return [node.returncode for node in nodes], said
 
 
+@pytest.mark.all
 def test_two_launchers_on_one_machine_train_together(corpus: Path) -> None:
     statuses, said = train_on_machines(corpus, corpus, model_dir="exp")
     assert statuses == [0, 0], said
     assert yaml.safe_load((corpus / "exp/epoch_1.yaml").read_text())["step"] == 6  # 12 on one rank
 
 
+@pytest.mark.all
 def test_machines_with_other_audio_are_refused_and_train_when_it_came_back(tmp_path: Path) -> None:
     folders = [tmp_path / "first", tmp_path / "second"]
     for folder in folders:

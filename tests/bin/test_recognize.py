@@ -67,6 +67,7 @@ def test_raw_and_shard_lists_give_the_same_text(folder):
     assert call(data="shard") == expected
 
 
+@pytest.mark.third
 @pytest.mark.parametrize(
     ("encoder", "conf"),
     [
@@ -221,6 +222,7 @@ def test_an_unknown_mode_is_one_line_and_writes_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.third
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -195,6 +195,7 @@ def test_a_new_ctc_layer_learns_the_units_of_the_texts_alone_also_when_the_run_r
         assert torch.equal(moved, used), name
 
 
+@pytest.mark.all
 def test_a_run_from_a_ctc_layer_of_some_units_learns_those_of_its_own_texts(home: Path) -> None:
     source = write_openai(home / "sources/whisper.pt")
     write_full_vocabulary(home / "sources/multilingual.tiktoken")

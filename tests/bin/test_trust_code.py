@@ -63,6 +63,7 @@ def test_operators_of_a_model_are_refused_and_nothing_is_imported_or_run(folder,
     assert not (folder / "ran").exists()
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("command", COMMANDS)
 def test_operators_of_a_model_run_with_trust_code(folder, command):
     write_config(ATTACK)

@@ -189,6 +189,7 @@ def test_modes_of_ctc_are_refused_for_a_model_that_was_trained_without(
         texts(call, home / "exp", home / "exp/final.pt", "--modes", "ctc_greedy_search")
 
 
+@pytest.mark.all
 def test_a_long_recording_is_transcribed(
     call: Call, home: Path, corpora: Path, capsys: pytest.CaptureFixture
 ) -> None:

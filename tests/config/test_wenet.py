@@ -26,6 +26,7 @@ def test_the_configs_are_those_of_wenet(golden2: Path) -> None:
     assert (len(today), len(CONFS)) == (67, 70)
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("path", CONFS, ids=lambda path: path.stem)
 def test_a_config_of_wenet_loads_and_builds(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for draw in ("uniform_", "normal_"):  # of no values, but slowly

@@ -202,6 +202,7 @@ def test_every_utterance_is_read_once_over_resumes_on_other_ranks(
         assert len(read) == len(Path(path).read_text().splitlines()), name
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("loop", ["plain", "accelerate"])
 def test_after_a_kill_between_saves_each_utterance_is_read_once_from_the_last_save_on(
     loop, make_lists, tmp_path, monkeypatch

@@ -283,6 +283,7 @@ def test_audio_and_text_of_one_loader_share_the_bound_on_tokens(folder, ranks):
     assert of_audio == {f"c{n:02d}" for n in range(40) if tokens(f"c{n:02d}", total=True) <= 40}
 
 
+@pytest.mark.third
 @RANKS
 @pytest.mark.parametrize(
     ("total", "sizes"), [(True, {14: 512, 25: 192, 36: 128}), (False, {10: 128, 15: 192})]

@@ -33,6 +33,7 @@ print(json.dumps({"keys": keys, "steps": len(loader), "refused": refused}))
 """
 
 
+@pytest.mark.all
 def test_a_loop_under_torch_distributed_that_forgets_them_reads_every_utterance_once(
     make_lists, tmp_path
 ):

@@ -118,6 +118,7 @@ def test_the_shards_of_speechbrain_are_read_once_each_in_its_dynamic_batches(
     assert sum(SECONDS.values()) / sum(padded) > 0.9
 
 
+@pytest.mark.third
 @RANKS
 def test_the_nominal_epochs_of_speechbrain_continue_through_its_shards(
     speechbrain, monkeypatch, ranks

@@ -50,6 +50,7 @@ def equal(left, right):
     assert all(torch.equal(mine[3], theirs[3]) for mine, theirs in zip(left, right, strict=True))
 
 
+@pytest.mark.third
 @pytest.mark.parametrize(
     ("conf", "number"),
     [(SMALL, signal.SIGSEGV), (CUT, signal.SIGABRT), (SMALL, signal.SIGBUS)],
@@ -78,6 +79,7 @@ def test_samples_that_crash_the_decoder_are_bad_and_all_others_are_read_once(
     assert all(line["detail"].startswith(str(tmp_path / "wav")) for line in lines)
 
 
+@pytest.mark.all
 def test_a_loader_goes_on_after_a_crash_in_later_epochs_and_in_shares(marked_list, monkeypatch):
     crash_at_marked(monkeypatch)
     one = loader(marked_list, "raw", conf=SMALL, num_workers=1)
@@ -219,6 +221,7 @@ next(iter(loader(sys.argv[1], "raw", num_workers=1)))
 """A rank that is killed while it takes the memory of a batch from its worker."""
 
 
+@pytest.mark.all
 def test_a_rank_that_is_killed_while_it_takes_a_batch_leaves_no_stack_trace(make_lists):
     command = [sys.executable, "-c", KILLED, make_lists(COUNT)["raw"]]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)

@@ -55,6 +55,7 @@ def run(name):
     return names
 
 
+@pytest.mark.all
 def test_an_epoch_is_planned(plain_python):
     names = run("plan")
     assert names["reports"]["dynamic"].padding < names["reports"]["static"].padding

@@ -107,6 +107,7 @@ def test_each_word_of_users_finds_its_page_among_the_first_three(site):
     assert wrong == {}
 
 
+@pytest.mark.all
 def test_a_word_in_brackets_is_found_and_a_word_of_no_page_is_not(site):
     nothing, bracket = found_by(site, ["xyzzyx", "translations"])
     assert nothing == []

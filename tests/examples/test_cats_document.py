@@ -44,6 +44,7 @@ def write_kaldi(name: str, frames: dict[str, int]) -> None:
     (folder / "text").write_text("".join(f"{key} 而对楼市\n" for key in frames), encoding="utf-8")
 
 
+@pytest.mark.all
 @pytest.mark.parametrize(("trset", "ranks"), CELLS)
 def test_the_trsets_of_cats_document_end_with_a_model(seeds, tmp_path, monkeypatch, trset, ranks):
     document = (seeds / DOCUMENT).read_text(encoding="utf-8")

@@ -154,6 +154,7 @@ def test_real_recordings_are_cut_into_parts_of_other_speakers(
         assert not speakers[2] & (speakers[0] | speakers[1])
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("name", CORPORA)
 def test_a_missing_corpus_is_one_clear_line(recipe, tmp_path, name):
     folder = recipe(name)

@@ -58,6 +58,7 @@ def pack(archive: Path, *names: str) -> None:
             tar.addfile(tarfile.TarInfo(name), io.BytesIO())
 
 
+@pytest.mark.all
 def test_a_corpus_comes_whole_and_a_second_call_fetches_nothing(mirror, tmp_path):
     folder, url = mirror
     archive = folder / "101" / "speechocean762.tar.gz"

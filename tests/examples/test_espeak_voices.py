@@ -62,6 +62,7 @@ def test_formants_of_almost_no_samples_scale_too(local, samples):
     assert len(scaled) <= len(samples)
 
 
+@pytest.mark.all
 def test_other_formants_leave_the_duration_of_the_words_nearly_as_it_is(synthesisers):
     speech, voices = synthesisers("speech").speech, synthesisers("voices")
     for voice in ("en-us+m1", "joe+en-us", "heart+en-us"):
@@ -125,6 +126,7 @@ def test_joe_speaks_every_word_of_the_grammar_in_all_accents(synthesisers):
     assert len(joe.speak("seven", voices.Setting("joe+en-gb-scotland", 170, 50))) > RATE / 5
 
 
+@pytest.mark.all
 def test_joe_says_the_same_after_the_same_seed_and_calls(synthesisers):
     joe, voices = synthesisers("joe"), synthesisers("voices")
     spoken = []
@@ -144,6 +146,7 @@ def test_heart_says_the_same_after_other_words(synthesisers):
     assert RATE / 5 < len(first) < 2 * RATE
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("voice", ["joe+en-us", "heart+en-us"])
 @pytest.mark.parametrize("text", ["", "...", "-"])
 def test_a_text_without_phonemes_is_named(synthesisers, voice, text):

@@ -165,6 +165,7 @@ def test_the_plan_has_room_for_every_sentence_of_the_grammar(espeak, tmp_path, l
     assert [each for batch in one for each in batch.skipped] == []
 
 
+@pytest.mark.all
 def test_half_of_the_training_part_becomes_text_and_no_utterance_is_lost(
     espeak, monkeypatch, tmp_path
 ):

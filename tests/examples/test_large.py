@@ -143,6 +143,7 @@ def test_two_machines_train(large, tmp_path):
     assert list(large.glob("exp/train_conformer/epoch_0*"))
 
 
+@pytest.mark.all
 def test_pieces_of_words_and_symbols_are_the_units_that_are_trained(large, tmp_path):
     corpora = tmp_path / "it's my: corpora #1"
     sources = make_sources(corpora)
@@ -175,6 +176,7 @@ def test_pieces_of_words_and_symbols_are_the_units_that_are_trained(large, tmp_p
     assert "<NOISE>" in (large / "data" / "dict_bpe13" / "units.txt").read_text()
 
 
+@pytest.mark.all
 def test_sources_with_and_without_segments_and_equal_file_names_are_mixed(large, tmp_path):
     for name in ("cut", "whole"):
         for part in ("train", "dev", "test"):
@@ -209,6 +211,7 @@ def test_sources_with_and_without_segments_and_equal_file_names_are_mixed(large,
             assert totals["seconds"] == pytest.approx(seconds)
 
 
+@pytest.mark.all
 def test_one_bad_file_stops_the_lists_unless_it_is_allowed(large, tmp_path):
     sources = make_sources(tmp_path / "corpora")
     (tmp_path / "corpora" / "one" / "train" / "utt3.wav").write_bytes(b"")

@@ -90,6 +90,7 @@ def test_fsdd_as_folder_and_tsv_is_trained_scored_and_exported_without_an_edit(r
     assert "names code that would run: local.louder:Louder; " in refused.stderr.splitlines()[-1]
 
 
+@pytest.mark.all
 def test_recordings_with_subtitles_are_trained_without_an_edit(recipe, corpora):
     home = recipe("custom").parents[2]  # the clone
     corpus = LAYOUTS["srt"](home / "my corpus", recordings(corpora, takes=1))
@@ -113,6 +114,7 @@ def test_recordings_with_subtitles_are_trained_without_an_edit(recipe, corpora):
     assert (script.parent / "exp/train_transducer/epoch_0.pt").is_file()
 
 
+@pytest.mark.all
 @pytest.mark.parametrize(
     ("alphabet", "config"),
     [("abc", "train_transducer"), ("".join(map(chr, range(0x4E00, 0x5200))), "train_conformer")],

@@ -173,6 +173,7 @@ def test_all_zipformers_of_both_corpora_have_a_published_size():
     }
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("name", ZIPFORMERS)
 def test_a_zipformer_has_the_parameters_of_its_published_size(name, build, golden2):
     published = json.loads((golden2 / "zipformer/sizes.json").read_text())[ZIPFORMERS[name]]

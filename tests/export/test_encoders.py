@@ -98,6 +98,7 @@ def streaming_content(encoder: str) -> bytes:
     return to_torchscript(make(encoder, STREAMING[encoder]))
 
 
+@pytest.mark.third
 @torch.no_grad()
 @pytest.mark.parametrize("encoder", OFFLINE)
 @pytest.mark.parametrize("quantize", [False, True], ids=["float", "int8"])
@@ -115,6 +116,7 @@ def test_whole_utterances_give_the_log_probabilities_of_the_checkpoint(encoder, 
         assert 0 < difference < 0.2 if quantize else difference < 1e-4
 
 
+@pytest.mark.third
 @torch.no_grad()
 @pytest.mark.parametrize(("chunk", "left_chunks"), [(4, -1), (3, 2)])
 @pytest.mark.parametrize("encoder", STREAMING)

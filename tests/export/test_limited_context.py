@@ -35,6 +35,7 @@ def model(request: pytest.FixtureRequest) -> ASRModel:
     return make("conformer", {**CONF, **request.param})
 
 
+@pytest.mark.third
 @torch.no_grad()
 def test_torchscript_gives_the_log_probabilities_of_the_checkpoint(model: ASRModel) -> None:
     runtime = from_torchscript(to_torchscript(model))
@@ -50,6 +51,7 @@ def test_torchscript_gives_the_log_probabilities_of_the_checkpoint(model: ASRMod
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.third
 @torch.no_grad()
 def test_onnx_gives_the_log_probabilities_of_the_checkpoint(model: ASRModel) -> None:
     from wenet_uio.addons.runtimes.onnx_files import to_onnx
@@ -71,6 +73,7 @@ def test_onnx_gives_the_log_probabilities_of_the_checkpoint(model: ASRModel) -> 
             )
 
 
+@pytest.mark.third
 @torch.no_grad()
 def test_the_wenet_graph_gives_the_frames_of_the_checkpoint(model: ASRModel) -> None:
     from wenet_uio.addons.runtimes.onnx_files import to_onnx

@@ -98,6 +98,7 @@ def test_the_exported_model_returns_the_properties_that_the_runtime_reads(case):
     assert runtime.is_bidirectional_decoder() == (case == "u2pp")
 
 
+@pytest.mark.third
 @torch.no_grad()
 @pytest.mark.parametrize(
     ("case", "chunk_size", "left_chunks"),
@@ -146,6 +147,7 @@ def test_exported_model_decodes_as_the_checkpoint(make_model, examples, case):
     assert agreement.largest < 1e-4
 
 
+@pytest.mark.third
 @pytest.mark.usefixtures("plainly")
 @pytest.mark.parametrize("case", CASES)
 def test_int8_model_stays_near_the_checkpoint_and_does_not_change_it(make_model, examples, case):

@@ -236,6 +236,7 @@ def test_every_encoder_and_every_input_layer_is_tested() -> None:
     assert {conf.get("input_layer", "conv2d") for _, conf in KINDS.values()} == set(INPUT_LAYERS)
 
 
+@pytest.mark.third
 @torch.no_grad()
 def test_an_utterance_has_the_same_frames_alone_and_in_a_batch(model: ASRModel) -> None:
     feats = make_features(model, draw_lengths())
@@ -253,6 +254,7 @@ def test_an_utterance_has_the_same_frames_alone_and_in_a_batch(model: ASRModel) 
             assert_same(probs[row, :size], model.ctc_log_probs(alone)[0, :size])
 
 
+@pytest.mark.third
 @torch.no_grad()
 def test_no_padding_changes_an_utterance(model: ASRModel) -> None:
     feats = make_features(model, torch.randint(20, 90, (2,)).tolist())
@@ -265,6 +267,7 @@ def test_no_padding_changes_an_utterance(model: ASRModel) -> None:
             assert not found[:, alone.size(1) :].any()
 
 
+@pytest.mark.third
 def test_the_gradient_of_a_batch_is_the_mean_of_those_of_its_utterances(model: ASRModel) -> None:
     feats = make_features(model, [90, 41, 64])
     labels = [torch.tensor(tokens) for tokens in ([1, 2, 3, 2], [4], [5, 1])]

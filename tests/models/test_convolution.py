@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 import torch
 
 from wenet_uio.models.convolution import ConvolutionModule
@@ -31,6 +32,7 @@ for channels, kernel, causal, stride in sizes:
 """
 
 
+@pytest.mark.all
 def test_every_size_ends_in_bfloat16() -> None:
     """oneDNN's generation of code never ended for 16 channels or fewer and 15 taps or more."""
     command = [sys.executable, "-c", EVERY_SIZE_IN_BFLOAT16]

@@ -9,6 +9,7 @@ from wenet_uio.models.embedding import WhisperPositionalEncoding
 from wenet_uio.models.masks import draw_chunk
 
 
+@pytest.mark.third
 @torch.no_grad()
 @pytest.mark.parametrize("input_layer", ["conv2d", "conv2d6", "conv2d8", "linear", "dwconv2d4"])
 @pytest.mark.parametrize(("chunk", "left"), [(1, 4), (4, -1), (4, 2), (16, 1)])

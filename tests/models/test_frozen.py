@@ -28,6 +28,7 @@ def stored(model: ASRModel) -> tuple[torch.Tensor, list[torch.Size]]:
     return frames, shapes
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_frozen_encoder_keeps_nothing_for_a_backward_pass(

@@ -12,6 +12,7 @@ from wenet_uio.models import ASRModel
 from wenet_uio.models.lengths import ctc_frames, encoder_lengths
 
 
+@pytest.mark.third
 @torch.no_grad()
 @pytest.mark.parametrize("kind", KINDS)
 def test_lengths_on_the_cpu_are_those_of_the_encoder(
@@ -29,6 +30,7 @@ def test_lengths_on_the_cpu_are_those_of_the_encoder(
             )
 
 
+@pytest.mark.third
 @torch.no_grad()
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_frames_of_ctc_are_those_of_an_utterance_alone(

@@ -40,6 +40,7 @@ def in_parts(model: ASRModel, feats: torch.Tensor, size: int) -> torch.Tensor:
     return torch.cat([*parts, encoder.accept(feats[:, :0], last=True)], dim=1)
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("context", [(3, 2), (0, 0), (0, 5), (20, 1), (2, 11)])
 def test_frames_are_those_of_the_whole(

@@ -56,6 +56,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.third
 @torch.no_grad()
 @pytest.mark.parametrize(("chunk", "left"), [(1, 4), (4, -1), (5, -1), (5, 2), (16, 2)])
 @pytest.mark.parametrize("kind", KINDS)

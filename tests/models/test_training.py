@@ -66,6 +66,7 @@ def units_and_batches(
     return units, batches_of(parse_config(conf, "test"), data_list)
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("kind", CASES)
 def test_forty_steps_halve_the_first_loss(
     kind: str, units_and_batches: tuple[Path, list[Tensors]]

@@ -82,6 +82,7 @@ def test_the_column_of_several_columns_of_texts_is_named(tmp_path, capsys):
     assert capsys.readouterr().out == told
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("form", ["raw", "nemo", "kaldi", "lhotse"])
 @pytest.mark.parametrize(
     "times",

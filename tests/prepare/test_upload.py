@@ -34,6 +34,7 @@ def test_shards_are_copied_with_their_indexes_and_a_second_time_only_what_differ
     assert put_shards(shards, "s3://corpora/toy", str(remote), executor) == (3, 0)
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("tells_md5", [True, False])
 @pytest.mark.parametrize("seconds", [-3600, 0, 3600])
 def test_a_shard_of_equal_size_and_other_contents_is_copied_whatever_the_clocks_say(
@@ -55,6 +56,7 @@ def test_a_shard_of_equal_size_and_other_contents_is_copied_whatever_the_clocks_
     assert bucket.cat("s3://corpora/toy/shards_000000001.tar") == bytes(data)
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("tells_md5", [True, False])
 def test_an_object_that_was_overwritten_in_the_store_is_copied_again(
     bucket, tmp_path, make_lists, monkeypatch, tells_md5
@@ -70,6 +72,7 @@ def test_an_object_that_was_overwritten_in_the_store_is_copied_again(
     assert bucket.cat(name) == whole
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("content", ["", "[1]", '{"a": 1}', "\x00"])
 def test_a_damaged_record_costs_a_comparison_only(bucket, tmp_path, make_lists, content):
     shards, remote = make_lists(3)["shard"], str(tmp_path / "remote.list")
@@ -94,6 +97,7 @@ def test_a_trial_leaves_nothing_behind(bucket):
     assert bucket.find("corpora") == []
 
 
+@pytest.mark.third
 @pytest.mark.parametrize(
     ("target", "environment", "message"),
     [

@@ -150,6 +150,7 @@ def test_no_frames_give_the_empty_hypothesis():
     assert [nbest[0].tokens for nbest in nbests] == [(), ()]
 
 
+@pytest.mark.third
 @pytest.mark.parametrize(
     "kind", ["plain", "hot words", "token LM", "word LM", "hot words and token LM"]
 )

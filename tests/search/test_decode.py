@@ -206,6 +206,7 @@ def test_token_times_has_a_time_for_each_token(stored):
         assert list(after.frames) == sorted(set(after.frames))
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("together", [1, 2])
 @pytest.mark.parametrize("stored", ["conformer", "u2pp_conformer"], indirect=True)
 def test_utterances_with_too_many_ctc_scores_are_searched_in_groups_with_the_same_results(
@@ -327,6 +328,7 @@ def test_nbest_limits_the_hypotheses(stored):
         assert {len(nbest) for nbest in nbests} == {1 if mode == "ctc_greedy_search" else 3}
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("penalty", [0.0, 0.7, -0.4])
 @pytest.mark.parametrize("mode", ["attention", "joint_ctc_attention"])
 @pytest.mark.parametrize("stored", ["conformer"], indirect=True)

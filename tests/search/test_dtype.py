@@ -23,6 +23,7 @@ from wenet_uio.search.recogniser import with_dtype
 CPU = torch.device("cpu")
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("stored", KINDS, indirect=True)
 def test_scores_in_bf16_are_near_those_in_fp32_in_every_mode(stored):  # noqa: F811
     model, outputs = stored

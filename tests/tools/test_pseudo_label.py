@@ -175,6 +175,7 @@ def test_results_of_other_options_are_not_taken(recipe):
     )
 
 
+@pytest.mark.all
 def test_other_limits_choose_again_without_decoding_until_a_model_is_trained(recipe):
     wrong = label(recipe, "--min_confidence", "90")
     assert wrong.returncode == 1
@@ -227,6 +228,7 @@ def test_help_lists_the_options(recipe):
     assert os.linesep + "  --share" in shown.stdout
 
 
+@pytest.mark.all
 def test_a_whisper_labels_for_a_student_and_a_killed_labelling_goes_on_with_its_part(recipe):
     teacher = str(write_openai(recipe / "sources/whisper.pt"))
     write_full_vocabulary(recipe / "sources/multilingual.tiktoken")
@@ -264,6 +266,7 @@ def test_a_whisper_labels_for_a_student_and_a_killed_labelling_goes_on_with_its_
     assert not Path("exp/whole/iter_1/mixture.yaml").exists()
 
 
+@pytest.mark.all
 def test_a_teacher_that_was_changed_is_converted_again_and_its_old_results_are_refused(recipe):
     teacher = recipe / "sources/whisper.pt"
     write_openai(teacher)

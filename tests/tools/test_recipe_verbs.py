@@ -232,6 +232,7 @@ def test_verbs_pass_paths_and_config_keys_on_as_they_are(arguments):
     assert "--lm_path" not in arguments(*decode)
 
 
+@pytest.mark.third
 @pytest.mark.parametrize(
     ("config", "modes"),
     [

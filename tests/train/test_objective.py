@@ -169,6 +169,7 @@ def test_losses_gradients_and_statistics_of_every_family_stay(
     assert {name for name, tensors in changed.items() if tensors} == {"zipformer"}
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("kind", KINDS)
 def test_losses_gradients_and_statistics_of_every_encoder_stay(
     kind: str, monkeypatch: pytest.MonkeyPatch

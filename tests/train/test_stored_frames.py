@@ -347,6 +347,7 @@ KILLS = [
 ]
 
 
+@pytest.mark.all
 def test_kills_do_not_change_the_weights_and_later_epochs_compute_nothing(tmp_path: Path) -> None:
     """Training and validation have utterances in common, and the ranks exchange theirs each epoch."""
     undisturbed = trained(tmp_path / "undisturbed", [])

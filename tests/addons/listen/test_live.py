@@ -121,6 +121,7 @@ def test_twenty_streams_together_have_the_texts_of_simulated_streaming(babble):
     assert len(set(expected)) > 10
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("second_pass", [True, False])
 def test_streams_of_an_export_have_the_events_of_those_of_the_checkpoint(
     babble, exported_babble, second_pass

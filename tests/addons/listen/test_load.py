@@ -159,6 +159,7 @@ def test_audio_shorter_than_the_window_of_the_input_layer_has_no_text_in_any_exp
             assert exported.transcribe(samples=clicks[2], sample_rate=RATE, mode=mode).text == ""
 
 
+@pytest.mark.all
 def test_folders_for_sherpa_onnx_open_if_they_have_ctc_and_others_say_what_runs_them(model):
     onnx = pytest.importorskip("onnx")
     from wenet_uio.addons.runtimes.onnx_files import to_onnx
@@ -191,6 +192,7 @@ def test_folders_for_sherpa_onnx_open_if_they_have_ctc_and_others_say_what_runs_
             wenet_uio.load_model(model / "other" / kind)
 
 
+@pytest.mark.all
 def test_an_export_applies_the_penalty_of_the_blank(model, exports):
     trained = wenet_uio.load_model(model, device="cpu")
     for penalty in (-3.0, 3.0):
@@ -232,6 +234,7 @@ def test_what_is_no_model_is_refused_by_name(model, tmp_path):
         wenet_uio.load_model(model)
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("size", [0, 8])
 def test_an_export_has_the_limits_of_its_checkpoint(tmp_path, size):
     run = write_model(tmp_path / "run", use_dynamic_chunk=False)

@@ -55,6 +55,7 @@ def test_a_click_opens_no_gate_and_a_whole_short_stream_is_passed():
     assert not len(SpeechGate(RATE).accept(short[:0], last=True))
 
 
+@pytest.mark.all
 def test_decisions_do_not_depend_on_the_length_of_packets():
     samples = sound([(2.3, -200), (0.7, -30), (1.0, -200)], -55)
     expected = passed(samples)[0]

@@ -164,6 +164,7 @@ def test_a_wav_that_is_cut_short_is_transcribed_up_to_its_end_with_a_warning(aud
     assert warning.startswith("warning: cut.wav: cut short: the file has ")
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("to_files", [False, True])
 @pytest.mark.parametrize("style", transcribe.SUFFIXES)
 def test_a_recording_without_a_word_is_named_in_every_format_and_its_output_is_well_formed(

@@ -40,6 +40,7 @@ def digits(corpora, speakers=("jackson", "george"), pause=24.5):
     )
 
 
+@pytest.mark.third
 @pytest.mark.parametrize(
     ("detector", "level"),
     [
@@ -59,6 +60,7 @@ def test_sparse_words_in_steady_noise_are_found_and_the_noise_is_not(
     assert sum(end - start - 2 * MARGIN for start, end in segments) < 1.5 * spoken
 
 
+@pytest.mark.third
 @BOTH
 @pytest.mark.parametrize("tilt", [0.0, 0.5, 1.0], ids=["white", "pink", "brown"])
 def test_noise_alone_is_not_speech(tmp_path, detector, tilt):
@@ -191,6 +193,7 @@ def nine_seconds(corpora):
     return samples, whole.finish()
 
 
+@pytest.mark.third
 @SILERO
 @pytest.mark.parametrize("size", [RATE * 7, 12_345, 100])
 def test_probabilities_do_not_depend_on_the_blocks_in_which_audio_comes(

@@ -15,6 +15,7 @@ def published(hub, model):
     return hub.put("org/run", {name: (model / name).read_bytes() for name in NAMES})
 
 
+@pytest.mark.all
 def test_python_and_the_command_give_the_same_text_as_the_folder(
     published, hub, call, model, tmp_path
 ):

@@ -115,6 +115,7 @@ def until(condition):
         time.sleep(0.05)
 
 
+@pytest.mark.third
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

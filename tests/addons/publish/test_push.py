@@ -189,6 +189,7 @@ def test_a_dry_run_lists_the_files_and_needs_neither_a_server_nor_a_token(push, 
     assert push(model, "org/new", *LICENCE, "--dry_run").returncode == 1
 
 
+@pytest.mark.all
 def test_a_private_model_is_read_with_a_token_only(push, call, hub, model):
     assert push(model, "org/new", *LICENCE, "--private").returncode == 0
     assert hub.models["org/new"].private
@@ -225,6 +226,7 @@ def test_files_of_another_model_are_deleted_only_if_that_is_asked_for(push, hub,
     assert set(files) - set(users) == {"README.md", "avg.pt", "train.yaml", "units.txt"}
 
 
+@pytest.mark.all
 def test_weights_by_another_name_are_published_as_those_of_a_folder(push, call, hub, model):
     (model / "avg.pt").rename(model / "epoch_7.pt")
     done = push(model, "org/new", *LICENCE)
@@ -294,6 +296,7 @@ def test_a_card_that_a_person_wrote_is_published_as_it_is(push, hub, model):
     assert "README.md: license_name a, and --license_name b; change one" in done.stderr
 
 
+@pytest.mark.third
 @pytest.mark.parametrize(
     ("arguments", "environment", "message"),
     [

@@ -48,6 +48,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.all
 def test_runs_that_share_a_tensorboard_dir_have_their_own_curves_in_every_report(
     tmp_path: Path,
 ) -> None:

@@ -32,6 +32,7 @@ def weights(path: Path) -> dict[str, torch.Tensor]:
     return torch.load(path, weights_only=True)
 
 
+@pytest.mark.all
 def test_two_ranks_download_a_model_once_and_the_run_resumes_without_the_hub(home, tmp_path):
     with running_hub() as hub:
         commit = hub.put("org/base", content(home / "base"), branch="v1")

@@ -347,6 +347,7 @@ def test_an_older_folder_is_told_of_too_if_the_new_streaming_model_is_refused(no
     )
 
 
+@pytest.mark.all
 def test_folders_of_the_user_beside_an_export_are_not_told_of(noise):
     mine = noise / "onnx" / "streaming"
     mine.mkdir(parents=True)

@@ -138,6 +138,7 @@ def forget(monkeypatch, *caches):
     monkeypatch.setattr(OnnxModel, "__call__", forgetful)
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("caches", [(1, 2), (1,), (2,)], ids=["both", "attention", "convolution"])
 @pytest.mark.parametrize("chunks", [Chunks(4, 2), Chunks(4, -1)], ids=["2 left", "all left"])
 def test_the_check_of_short_audio_finds_a_streaming_graph_without_caches(

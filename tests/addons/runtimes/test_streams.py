@@ -79,6 +79,7 @@ def test_streams_with_any_chunks_and_histories_have_the_frames_of_the_checkpoint
     assert compared > 10
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("case", TOGETHER)
 @pytest.mark.parametrize("chunks", [(-1, -1), (4, 2), (3, -1), (8, 0)])
 def test_one_graph_decodes_whole_utterances_and_all_chunks_as_the_checkpoint(case, chunks):

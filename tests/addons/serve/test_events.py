@@ -60,6 +60,7 @@ def slowed(recogniser, monkeypatch, *, after_first=None):
     monkeypatch.setattr(recogniser, "iterate", slowly)
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("channels", [1, 2])
 @pytest.mark.parametrize("kind", ["json", "text", "verbose_json"])
 def test_the_parts_of_a_streamed_text_are_together_the_text_of_the_recording(

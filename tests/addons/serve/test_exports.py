@@ -32,6 +32,7 @@ def run(tmp_path_factory):
     return run
 
 
+@pytest.mark.all
 def test_clients_of_an_export_hear_what_was_said_and_what_the_checkpoint_hears(run):
     draw = random.Random(1)
     said = [

@@ -235,6 +235,7 @@ def test_a_dropped_file_is_transcribed_and_its_name_is_shown_as_text(visitor, ho
     assert not page.locator("#drop").is_visible()
 
 
+@pytest.mark.all
 def test_several_files_are_transcribed_in_order_and_a_broken_file_says_why(
     visitor, home, recording, tmp_path
 ):

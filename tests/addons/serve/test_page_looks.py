@@ -252,6 +252,7 @@ def test_screen_readers_hear_final_text_once_and_no_partial_text(fill):
     assert unnamed == 0
 
 
+@pytest.mark.all
 def test_subtitles_are_those_of_the_package(visitor, server):
     random = np.random.default_rng(5)
     lists = [[], [Cue(7199.9995, 7200.2, "a < b & c > d")]]

@@ -337,6 +337,7 @@ def test_a_socket_that_does_not_start_is_closed_after_the_seconds_for_a_head(rec
         ]
 
 
+@pytest.mark.third
 @pytest.mark.parametrize(
     "sent",
     [

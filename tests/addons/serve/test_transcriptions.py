@@ -67,6 +67,7 @@ def test_every_response_format_equals_that_of_the_python_interface(client, recog
     assert answer("vtt") == f"{expected.to_vtt()}\n"
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("channel", ["", "each", "mix", "0", "1"])
 def test_the_channels_of_a_call_are_those_of_the_python_interface(
     client, recogniser, speech, channel

@@ -31,6 +31,7 @@ def numbers(pattern, chart):
     return [tuple(map(float, found)) for found in re.findall(pattern, str(chart))]
 
 
+@pytest.mark.all
 @given(st.dictionaries(NAMES, st.lists(st.tuples(FINITE, VALUES), max_size=30)))
 def test_any_lines_are_drawn_inside_the_axes_and_points_are_counted(lines):
     chart = str(line_chart("a title", "step", lines))

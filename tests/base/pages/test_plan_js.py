@@ -119,6 +119,7 @@ def test_the_page_deals_the_batches_of_the_planner(node, sizes, policy, ranks, e
         check_same(node, plan, ranks)
 
 
+@pytest.mark.all
 @SLOW
 @given(
     confs=st.sampled_from([("static", "text"), ("dynamic", "static text"), ("buckets", "static")]),

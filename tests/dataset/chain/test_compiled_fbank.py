@@ -70,6 +70,7 @@ def waveforms(rate):
     ]
 
 
+@pytest.mark.third
 @pytest.mark.parametrize(
     "flags",
     [

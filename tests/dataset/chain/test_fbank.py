@@ -100,6 +100,7 @@ LENGTHS = (16000, 1, 399, 400, 559, 560, 161 * 400, 23456, 600_000, 0, 8000)
 """Samples: empty, below a window, one frame, a chunk and more, more than are joined."""
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("rate", [16000, 48000])
 @pytest.mark.parametrize("snip_edges", [True, False])
 @pytest.mark.parametrize("bins", [23, 40, 80])

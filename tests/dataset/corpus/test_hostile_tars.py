@@ -61,6 +61,7 @@ def test_a_hostile_tar_keeps_its_sound_samples_and_the_lost_ones_are_named(corpu
     assert any(hostile.says in reason for _, reason in problems) or not hostile.named
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("name", TARS)
 def test_memory_for_a_hostile_tar_stays_in_proportion_to_it(hostile_list, name):
     path = hostile_list.parent / f"{name}.tar"

@@ -115,6 +115,7 @@ def counts(mix, passes, count):
     return np.diff(offsets, axis=0)
 
 
+@pytest.mark.third
 @pytest.mark.parametrize(
     "shares",
     [

@@ -166,6 +166,7 @@ def test_a_copy_in_the_cache_is_read_in_place_of_the_store(folder):
         assert not server.requests["/a.wav"]
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("kind", ["threads", "processes"])
 def test_many_files_are_asked_for_at_a_time_by_threads(folder, kind):
     for number in range(100):

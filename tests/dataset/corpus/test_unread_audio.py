@@ -171,6 +171,7 @@ def indexes(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*.idx") if path.is_file()]
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("form", FORMS)
 def test_audio_that_came_back_is_indexed_as_if_it_had_been_there(

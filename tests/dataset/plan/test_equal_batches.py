@@ -70,6 +70,7 @@ def batches_by_source(confs, per_batch, by_entry, world_size):
     return steps
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("world_size", [1, 2])
 @pytest.mark.parametrize("name", sorted({**POLICIES, **BY_LENGTH}))
 def test_sources_of_one_policy_have_equally_many_batches(name, world_size):

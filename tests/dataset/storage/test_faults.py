@@ -52,6 +52,7 @@ def raw_list(tmp_path, server, utterances):
     return write_list(tmp_path / "raw.list", [line.to_json() for line in lines])
 
 
+@pytest.mark.third
 @pytest.mark.parametrize(
     ("data_type", "faults"),
     [
@@ -197,6 +198,7 @@ def keep_going(data_list, data_type):
     return batches
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("bound", ["100", "120K"])
 def test_batches_do_not_change_with_a_cache_too_small_for_the_corpus(
     bound, tmp_path, store, local, cache_folder, monkeypatch
@@ -209,6 +211,7 @@ def test_batches_do_not_change_with_a_cache_too_small_for_the_corpus(
     assert_nothing_is_left(cache_folder)
 
 
+@pytest.mark.all
 def test_batches_do_not_change_when_the_disk_fills_during_a_download(
     tmp_path, store, local, cache_folder
 ):

@@ -161,6 +161,7 @@ def test_every_kind_of_list_is_indexed_while_the_disk_of_the_cache_is_full(
     ]
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("kind", ["shard", "raw", "pieces"])
 def test_batches_are_the_same_without_room_in_the_cache(
     kind, server, utterances, tmp_path, cache_folder, monkeypatch

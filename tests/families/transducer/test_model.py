@@ -189,6 +189,7 @@ def test_text_without_audio_trains_only_the_attention_decoder():
     torch.testing.assert_close(losses["loss"], losses["loss_att"])
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_few_steps_fit_a_batch(kind):
     model = make(kind).train()

@@ -153,6 +153,7 @@ def assert_hypotheses(nbest, expected: list[tuple[tuple[int, ...], float]]) -> N
     )
 
 
+@pytest.mark.third
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["rnn", "conv"])
 @pytest.mark.parametrize("weight", [1.0, 0.6])
@@ -174,6 +175,7 @@ def test_a_beam_wider_than_all_sequences_equals_enumeration(kind, weight):
         assert total == pytest.approx(1.0, abs=1e-4) if ctc is not None else 0.1 < total <= 1.0
 
 
+@pytest.mark.third
 @torch.no_grad()
 @pytest.mark.parametrize("beam", [1, 3, 7])
 @pytest.mark.parametrize("weight", [1.0, 0.6])
@@ -204,6 +206,7 @@ def test_a_narrow_beam_equals_a_plain_search(beam, weight):
     assert (several > 0) == (weight == 1.0 and beam > 1)
 
 
+@pytest.mark.third
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["rnn", "conv"])
 @pytest.mark.parametrize("weight", [1.0, 0.6])
@@ -226,6 +229,7 @@ def test_bonuses_are_added_to_the_probability_of_every_sequence(kind, weight, se
         assert list(score_of.values()) == sorted(score_of.values(), reverse=True)
 
 
+@pytest.mark.third
 @torch.no_grad()
 @pytest.mark.parametrize("beam", [1, 3, 7])
 @pytest.mark.parametrize("weight", [1.0, 0.6])
@@ -248,6 +252,7 @@ def test_a_narrow_beam_with_bonuses_equals_a_plain_search(beam, weight):
     assert changed > 0
 
 
+@pytest.mark.third
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["rnn", "conv"])
 def test_a_wide_beam_finds_at_least_what_greedy_search_finds(kind):

@@ -333,6 +333,7 @@ def files_of(top: Path, parts: list[str]) -> list[Path]:
     return found
 
 
+@pytest.mark.all
 def test_no_other_packages_are_needed():
     found = packages_of(
         [FOLDER / "gpu.py", FOLDER / "gpu_training.py", *(FOLDER / "gpu_modes").glob("*.py")]

@@ -77,6 +77,7 @@ def test_a_player_holds_the_sound_in_few_bytes(rate, kind):
     assert len(sound) < 2 * len(tone) * (0.3 if kind == "audio/mpeg" else 1)
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("processes", [1, 2])
 def test_audio_that_crashes_the_decoder_is_named_and_the_page_has_no_player_for_it(
     make_utterances, tmp_path, monkeypatch, processes

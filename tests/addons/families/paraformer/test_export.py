@@ -131,6 +131,7 @@ def theirs(folder: Path, keys: list[str]) -> dict[str, str]:
     return {key: stream.result.text.strip() for key, stream in zip(keys, streams, strict=True)}
 
 
+@pytest.mark.all
 def test_sherpa_onnx_gives_the_same_texts(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     call(export_onnx, folder, "--output_dir", folder / "onnx")
     said = capsys.readouterr()

@@ -171,6 +171,7 @@ def test_it_trains_with_other_keys_too(
     assert all(math.isfinite(value) for value in record.values())
 
 
+@pytest.mark.all
 def test_a_run_killed_with_sigkill_resumes_exactly(digits: Path) -> None:
     train_in(digits, "whole", *SHORT)
     process = os.fork()

@@ -58,6 +58,7 @@ def saved(theirs: Any, layout: str, folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.third
 @pytest.mark.parametrize(
     ("layout", "tolerance"),
     [("openai", 1e-4), ("safetensors", 1e-4), ("parts", 1e-4), ("pytorch_model.bin", 3e-2)],

@@ -133,6 +133,7 @@ def test_sherpa_onnx_recognises_the_same_text(home: Path, capsys: pytest.Capture
     assert all(found)
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("pads", [False, True])
 def test_an_export_has_the_table_of_positions_of_its_model_and_computes_those_after_it(
     home: Path, capsys: pytest.CaptureFixture, pads: bool
