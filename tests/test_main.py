@@ -12,6 +12,7 @@ import pytest
 
 from wenet_uio import __main__, __version__
 from wenet_uio.base.cli import value_name
+from wenet_uio.base.options import positive_int
 from wenet_uio.commands import COMMANDS, parser_of_command
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -77,7 +78,7 @@ def test_every_option_says_what_it_is_its_default_and_its_unit_in_one_form(name)
         assert text, option
         assert action.required or text.count("(default: ") == 1, option
         assert f"({action.default})" not in text, option
-        if action.type in (int, float) and action.choices is None:
+        if action.type in (int, float, positive_int) and action.choices is None:
             assert style._metavar_formatter(action, value_name(action))(1)[0] in (
                 "N",
                 "X",

@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 
 from wenet_uio.base.cli import command_parser
-from wenet_uio.base.options import add_options, field_docs, help_of, option, values_of
+from wenet_uio.base.options import add_options, field_docs, help_of, option, positive_int, values_of
 
 
 @dataclass(frozen=True)
@@ -104,3 +104,13 @@ def test_help_of_keeps_names_as_they_are():
 def test_field_docs_are_those_of_the_class_itself():
     assert "beam" not in field_docs(Options)
     assert field_docs(Base) == {"beam": "Hypotheses that are kept."}
+
+
+@pytest.mark.parametrize("text", ["0", "-3", "2.5", "many", ""])
+def test_a_number_below_one_is_an_error_of_its_option(text, capsys):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--jobs", type=positive_int)
+    assert parser.parse_args(["--jobs", "12"]).jobs == 12
+    with pytest.raises(SystemExit):
+        parser.parse_args([f"--jobs={text}"])
+    assert f"argument --jobs: expected 1 or more, found {text}\n" in capsys.readouterr().err

@@ -120,7 +120,6 @@ def open_list_in(folder):
             "groups 0_5 and 4_9 overlap; end one where the next begins",
         ),
         (("--nj", "0"), "the number of workers must be 1 or more, found 0"),
-        (("--num_utts_per_shard", "0"), "--num_utts_per_shard must be 1 or more, found 0"),
     ],
 )
 def test_options_that_make_no_sense_are_one_line(tmp_path, options, message):

@@ -227,7 +227,6 @@ def test_an_unknown_mode_is_one_line_and_writes_nothing(tmp_path):
     ("options", "message"),
     [
         (["--batch_size", 0], "--batch_size"),
-        (["--nproc", 0], "--nproc"),
         (["--beam_size", 0], "beam_size"),
         (["--decoding_chunk_size", 4], "decoding_chunk_size 4"),
         (["--lm_weight", "nan"], "lm_weight: expected a finite number, found nan"),

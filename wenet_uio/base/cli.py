@@ -28,7 +28,7 @@ from wenet_uio.base.crashes import AGAIN, StartAgainError
 from wenet_uio.base.imports import WITHOUT_IT, lacks_add_on
 from wenet_uio.base.memory import NO_SHARED_MEMORY, is_shared_memory_full
 from wenet_uio.base.messages import PACKAGE, PrintableStream
-from wenet_uio.base.options import SuggestingParser
+from wenet_uio.base.options import SuggestingParser, positive_int
 from wenet_uio.base.uris import ShownStream
 
 FORMAT_OF_DEBUG = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -181,11 +181,11 @@ def has_many_choices(action: argparse.Action) -> bool:
 
 def value_name(action: argparse.Action) -> str:
     """Return what the help calls the value of an option that names it not itself."""
-    if action.type not in (int, float):
+    if action.type not in (int, float, positive_int):
         return action.dest.upper()
     if (unit := action.dest.rpartition("_")[2]) in UNITS:
         return unit.upper()
-    return "N" if action.type is int else "X"
+    return "X" if action.type is float else "N"
 
 
 def command_parser(description: str | None) -> argparse.ArgumentParser:

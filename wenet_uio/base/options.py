@@ -51,6 +51,14 @@ def option(
     return field(default=default, metadata=only_for_commands)
 
 
+def positive_int(text: str) -> int:
+    """Parse a whole number above 0; argparse says whose value is another."""
+    number = int(text) if re.fullmatch(r"[+-]?\d+", text) else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected 1 or more, found {text}")
+    return number
+
+
 def add_options(group: Parser, options: type, *names: str) -> None:
     """Add an option for each field of the dataclass `options`, or for the fields `names` only.
 

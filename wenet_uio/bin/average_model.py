@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wenet_uio.base.cli import add_json, command_parser, print_json, run
+from wenet_uio.base.options import positive_int
 from wenet_uio.base.run_files import TRAIN_CONFIG
 from wenet_uio.config import load_config
 from wenet_uio.config.command_line import change_nothing
@@ -48,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--num",
-        type=int,
+        type=positive_int,
         help=f"number of epochs of each run to average (default: {EPOCHS}; a running average with "
         "decay or since is taken whole)",
     )
@@ -100,8 +101,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Average the weights and print the epochs."""
     command_line = parser()
     args = command_line.parse_args(arguments)
-    if args.num is not None and args.num < 1:
-        command_line.error(f"argument --num: expected at least 1, found {args.num}")
     for conflict, is_there in _conflicts(args).items():
         if is_there:
             command_line.error(f"argument {conflict}")

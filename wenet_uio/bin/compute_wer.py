@@ -22,6 +22,7 @@ from typing import get_args
 
 from wenet_uio.base.cli import add_json, command_parser, print_json, run
 from wenet_uio.base.files import written_aside
+from wenet_uio.base.options import positive_int
 from wenet_uio.scoring.scores import (
     ReportFormat,
     Scores,
@@ -95,7 +96,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--ig", metavar="FILE", help="file of words to remove before scoring, one per line"
     )
-    parser.add_argument("--maxw", type=int, metavar="N", help="words per line of an alignment")
+    parser.add_argument(
+        "--maxw", type=positive_int, metavar="N", help="words per line of an alignment"
+    )
     parser.add_argument(
         "--padding-symbol",
         choices=("space", "underline"),
@@ -124,9 +127,6 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Parse and check the command line."""
     command_line = parser()
     options = command_line.parse_args(arguments)
-    if options.maxw is not None and options.maxw < 1:
-        command_line.error(f"--maxw: expected 1 word or more, found {options.maxw}")
-
     if options.bootstrap < 0 or (options.compare and not options.bootstrap):
         command_line.error(
             "--bootstrap: expected 0 or more resamples, with --compare 1 or more, found "

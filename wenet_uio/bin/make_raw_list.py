@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from wenet_uio.base.cli import command_parser, run
 from wenet_uio.base.executor import add_executor_options, executor_of
+from wenet_uio.base.options import positive_int
 from wenet_uio.dataset.corpus.indexing import THREADS
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
 from wenet_uio.prepare.kaldi_tables import add_table_options, utterances_of
@@ -24,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("data_list", help="list to write; the index is written as data_list.idx")
     parser.add_argument(
         "--num_utts_per_shard",
-        type=int,
+        type=positive_int,
         default=UTTERANCES_PER_RUN,
         help="the plan treats this many lines as one shard; shards of the same number of "
         "utterances give the same batches",
@@ -43,8 +44,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         the exit status: 1 if there are any and --allow_bad is not given.
     """
     args = parser().parse_args(arguments)
-    if args.num_utts_per_shard < 1:
-        raise ValueError(f"--num_utts_per_shard must be 1 or more, found {args.num_utts_per_shard}")
 
     utterances = utterances_of(args)
     bad = make_raw_list(

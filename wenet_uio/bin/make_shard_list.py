@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from wenet_uio.base.cli import command_parser, run
 from wenet_uio.base.executor import add_executor_options, executor_of
+from wenet_uio.base.options import positive_int
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
 from wenet_uio.prepare.kaldi_tables import add_table_options, utterances_of
 from wenet_uio.prepare.list_making import make_shard_list, tell_outcome
@@ -40,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--num_utts_per_shard",
-        type=int,
+        type=positive_int,
         help=f"utterances per shard at most (default: {UTTERANCES_PER_RUN}; no bound with "
         "--max_bytes_per_shard)",
     )
@@ -82,15 +83,6 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Parse and check the command line."""
-    args = parser().parse_args(arguments)
-    if args.num_utts_per_shard is not None and args.num_utts_per_shard < 1:
-        raise ValueError(f"--num_utts_per_shard must be 1 or more, found {args.num_utts_per_shard}")
-
-    return args
-
-
 def _add_groups(parser: argparse.ArgumentParser) -> None:
     """Add the options of groups of durations."""
     parser.add_argument(
@@ -116,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         the exit status: 1 if utterances are bad and --allow_bad is not given.
     """
-    args = parse_arguments(arguments)
+    args = parser().parse_args(arguments)
     max_bytes = parse_size(args.max_bytes_per_shard) if args.max_bytes_per_shard else None
     per_shard = args.num_utts_per_shard or (None if max_bytes else UTTERANCES_PER_RUN)
     executor = executor_of(args)

@@ -15,6 +15,7 @@ import torch
 
 from wenet_uio.base.cli import add_json, command_parser, print_json, run
 from wenet_uio.base.messages import note
+from wenet_uio.base.options import positive_int
 from wenet_uio.config import load_config
 from wenet_uio.config.command_line import add_override_option
 from wenet_uio.dataset.chain.compiled import compiled
@@ -39,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     add_override_option(parser)
     parser.add_argument(
         "--batches",
-        type=int,
+        type=positive_int,
         default=50,
         help="batches to read, after one batch that warms up",
     )
@@ -68,8 +69,6 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Profile the batches and print the times, the number of workers and the advice."""
     args = parser().parse_args(arguments)
-    if args.batches < 1:
-        raise ValueError(f"--batches must be 1 or more, found {args.batches}")
 
     torch.set_num_threads(args.threads)
     config = load_config(args.config, args.override_config)

@@ -34,6 +34,7 @@ from wenet_uio.base.cli import command_parser, run
 from wenet_uio.base.executor import start_worker
 from wenet_uio.base.files import written_aside
 from wenet_uio.base.messages import note
+from wenet_uio.base.options import positive_int
 from wenet_uio.config import Config
 from wenet_uio.config.command_line import (
     add_config_options,
@@ -91,7 +92,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
     parser.add_argument(
         "--nproc",
-        type=int,
+        type=positive_int,
         default=1,
         help="processes that share the test set, each on its own GPU",
     )
@@ -143,8 +144,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Recognise the test set and write the results."""
     args = parse_arguments(arguments)
     check_modes(args.modes)
-    if args.nproc < 1:
-        raise ValueError(f"--nproc: expected 1 or more, found {args.nproc}")
 
     options = decode_options(args, token_times=args.token_times, nbest=args.nbest or 1)
     # A missing index is written here, before several processes need it.

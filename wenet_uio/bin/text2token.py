@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from wenet_uio.base.cli import command_parser, run
+from wenet_uio.base.options import positive_int
 from wenet_uio.text.symbols import WORD_START
 from wenet_uio.text.table import numbered_lines
 from wenet_uio.text.tokenizer import build_splitter
@@ -22,7 +23,7 @@ from wenet_uio.text.tokenizer import build_splitter
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = command_parser(__doc__)
-    parser.add_argument("--nchar", "-n", type=int, default=1, help="characters per token")
+    parser.add_argument("--nchar", "-n", type=positive_int, default=1, help="characters per token")
     parser.add_argument(
         "--skip-ncols",
         "-s",
@@ -57,8 +58,6 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     options.trans_type = options.trans_type or ("cn_char_en_bpe" if options.bpe_model else "char")
     if options.trans_type == "cn_char_en_bpe" and not options.bpe_model:
         command_line.error("-t cn_char_en_bpe needs a sentencepiece model: -m FILE")
-    if options.nchar < 1:
-        command_line.error(f"-n: expected 1 or more characters, found {options.nchar}")
 
     return options
 
