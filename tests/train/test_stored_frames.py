@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from tests.train.test_inheritance import all_configs
 
 from tests.support import preloaded
 from tests.support.train.tiny import CPU, small_config
