@@ -185,6 +185,7 @@ def test_the_stand_in_counts_what_an_accelerator_waits_for() -> None:
             values.add(torch.ones(3))
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_host_waits_once_in_a_step_and_for_its_result_only_however_many_micro_batches_it_has(
     kind: str,
@@ -244,6 +245,7 @@ def test_steps_on_the_device_change_the_weights_as_on_the_cpu() -> None:
         torch.testing.assert_close(value, weights[1][name], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("where", ["copy", "join", "pass"])
 def test_micro_batches_that_do_not_fit_together_are_joined_less_and_give_the_same_weights(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
