@@ -146,7 +146,11 @@ def _check_runs(runs: Sequence[Path]) -> None:
 def _compare_start(run: Path, other: Path, start_of_other: Mapping[str, torch.Tensor]) -> None:
     """Warn if a run started with some other weights than the `other` one; raise if with most."""
     start = read_weights(_start_of(run).weights)
-    unlike = [name for name, value in start_of_other.items() if not _has(start, name, value)]
+    unlike = [
+        name
+        for name, value in start_of_other.items()
+        if name not in start or not torch.equal(start[name], value)
+    ]
     if len(unlike) > len(start_of_other) / 2:  # CMVN and the like may be equal by chance
         raise ValueError(
             f"{run}: did not start from the model that {other} started from, so they have no mean"
@@ -161,11 +165,6 @@ def _compare_start(run: Path, other: Path, start_of_other: Mapping[str, torch.Te
             len(start_of_other),
             unlike[0],
         )
-
-
-def _has(weights: Mapping[str, torch.Tensor], name: str, value: torch.Tensor) -> bool:
-    """Tell whether a state dict has this value."""
-    return name in weights and torch.equal(weights[name], value)
 
 
 def _not_worse(epochs: Sequence[Epoch], baseline: Baseline, folder: Path) -> list[Epoch]:

@@ -132,11 +132,15 @@ def _weights_at(path: Path) -> Path | None:
         raise FileNotFoundError(f"{path}: neither {' nor '.join(CHECKPOINTS)} in it")
 
     models = models_at(path)
-    if path not in dict(models) and _is_beside_config(path):
+    has_config = path.is_file() and (path.parent / TRAIN_CONFIG).is_file()
+    if has_config and path.suffix not in EXPORTS and path not in dict(models):
         return path
     if models:
         return None
-    if _is_export(path):
+
+    # An exported file, or a folder that export_onnx.py wrote
+    folders = [path, *(path / name for name in FOLDERS)]
+    if path.suffix in EXPORTS or any(any(folder.glob("*.onnx")) for folder in folders):
         return _weights_above(path)
 
     what = _description(path) if path.is_file() else ""
@@ -147,12 +151,6 @@ def _weights_at(path: Path) -> Path | None:
     )
 
 
-def _is_export(path: Path) -> bool:
-    """Tell whether `path` is an exported file, or a folder that export_onnx.py wrote."""
-    folders = [path, *(path / name for name in FOLDERS)]
-    return path.suffix in EXPORTS or any(any(folder.glob("*.onnx")) for folder in folders)
-
-
 def _description(path: Path) -> str:
     """Say what a file is from which training cannot start."""
     try:
@@ -160,11 +158,6 @@ def _description(path: Path) -> str:
     except ValueError as error:
         return f"{str(error).removeprefix(f'{path}: ')}; "
     return f"weights of this package and of WeNet need their {TRAIN_CONFIG} beside them; "
-
-
-def _is_beside_config(path: Path) -> bool:
-    is_export = path.suffix in EXPORTS
-    return path.is_file() and not is_export and (path.parent / TRAIN_CONFIG).is_file()
 
 
 def _weights_in(folder: Path) -> Path | None:

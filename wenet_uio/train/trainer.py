@@ -278,7 +278,9 @@ class Trainer:
                 self.folder.path / FRAMES, self.world.rank, self.progress.epoch
             )
         if not resumed:
-            self._save_weights(INIT)
+            weights = self.engine.weights()
+            if self.world.rank == 0:
+                self.folder.save_weights(INIT, weights)
             if self.compared:
                 self._validate_start(self.compared)
             self.save()
@@ -328,11 +330,6 @@ class Trainer:
                 compared_loss(losses, self.compared),
                 start,
             )
-
-    def _save_weights(self, name: str) -> None:
-        weights = self.engine.weights()
-        if self.world.rank == 0:
-            self.folder.save_weights(name, weights)
 
     def _begin_time(self) -> None:
         """Let the ranks agree on the time at which this start begins."""

@@ -68,7 +68,7 @@ def validate(
         sums["wait"] += wait
         for name, value in count(whole_batches).items():
             sums[name] += value
-        left_out += _left_out(whole_batches)
+        left_out.update(sample.reason for batch in whole_batches for sample in batch.skipped)
 
         if engine.in_step:  # ranks with fewer micro-batches run empty ones
             micro_batches += [emptied(micro_batches[0])] * (int(most) - len(micro_batches))
@@ -173,11 +173,6 @@ class _Losses:
         self.too_large.append(engine.note([batch], self.next_step, failure))
         parts = engine.size_limit.parts(batch, self.next_step)
         return torch.stack([self._split_until_it_fits(part) for part in parts]).sum(dim=0)
-
-
-def _left_out(batches: Sequence[Batch]) -> Counter[str]:
-    """Count the utterances that are left out of batches, by reason."""
-    return Counter(sample.reason for batch in batches for sample in batch.skipped)
 
 
 def _log_left_out(world: World, left_out: Counter[str], without_ctc: Counter[str]) -> None:

@@ -104,7 +104,8 @@ class Watchdog:
                 continue
 
             reported = post
-            posts = {self.world.rank: replace(post, stack=self._stack())}
+            stack = "".join(traceback.format_stack(sys._current_frames()[self._watched]))
+            posts = {self.world.rank: replace(post, stack=stack)}
             if board is not None:
                 board.set(rank, json.dumps(asdict(posts[self.world.rank])))
                 self._ended.wait(interval + GRACE)
@@ -117,9 +118,6 @@ class Watchdog:
         """Return the posts of the ranks that answered."""
         ranks = [rank for rank in range(self.world.size) if board.check([str(rank)])]
         return {rank: Post(**json.loads(board.get(str(rank)))) for rank in ranks}
-
-    def _stack(self) -> str:
-        return "".join(traceback.format_stack(sys._current_frames()[self._watched]))
 
 
 def describe(seconds: float, posts: Mapping[int, Post], size: int) -> str:

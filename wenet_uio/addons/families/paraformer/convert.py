@@ -265,14 +265,12 @@ def _read_tokens(path: Path, theirs: Mapping[str, Any], vocabulary: Path | None)
             f"{path}: no tokens; expected tokens.json, tokens.txt, or token_list in config.yaml"
         )
 
-    if not _are_names(tokens):
+    if not isinstance(tokens, list) or not all(
+        isinstance(token, str) and token for token in tokens
+    ):
         raise ValueError(f"{file or 'token_list'}: expected a list of tokens")
 
     return [TOKENS.get(token) or token for token in tokens]
-
-
-def _are_names(tokens: Any) -> bool:
-    return isinstance(tokens, list) and all(isinstance(token, str) and token for token in tokens)
 
 
 def _listed(file: Path) -> Any:
