@@ -25,7 +25,7 @@ COMMANDS |= {
 }
 NEEDED = {"lightning": "pytorch_lightning", "hf-trainer": "accelerate", "own-loop": "accelerate"}
 """{page: package without which its blocks are not run}."""
-NOT_RUN = ("index", "errors", "hub", "serve", "whisper")
+NOT_RUN = ("index", "errors", "hub", "python", "serve", "whisper")
 """Pages without a block that runs alone; their blocks name the tests that do what they say."""
 CONFIG = {
     "encoder_conf": {"output_size": 16, "attention_heads": 2, "linear_units": 16, "num_blocks": 1},

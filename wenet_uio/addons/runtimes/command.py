@@ -17,7 +17,7 @@ serve.py of this package open:
     streams.onnx, ctc.onnx, decoder.onnx  chunks of any size, several streams
 
 Some families of models and some encoders are exported for sherpa-onnx alone, some of them offline
-only: wenet_uio/addons/runtimes/README.md and wenet_uio/families/README.md say which, and how sherpa-onnx
+only: docs/concepts/exports.md and wenet_uio/families/README.md say which, and how sherpa-onnx
 opens them.
 
 Needs onnx and onnxruntime: pip install onnx onnxruntime.
