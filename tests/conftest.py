@@ -60,7 +60,7 @@ LONG_FILES = (
     "docs/test_how_to.py",
     "matrix/test_locks.py",
     "addons/test_absence.py",
-    "api/test_recogniser.py",
+    "addons/listen/test_recogniser.py",
 )
 """The longest test files. They start first, so that the processes of the suite end at about the
 same time."""
