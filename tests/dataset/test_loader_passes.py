@@ -21,7 +21,6 @@ def by_islice(one):
     return list(islice(one, len(one)))
 
 
-@pytest.mark.third
 @pytest.mark.parametrize(
     ("take", "options"),
     [

@@ -102,7 +102,6 @@ def test_every_bucket_has_its_batch_size_and_its_number_of_passes(buckets, tmp_p
     )
 
 
-@pytest.mark.third
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 @pytest.mark.parametrize(
     "keys",

@@ -247,7 +247,6 @@ REFUSED = {
 }
 
 
-@pytest.mark.third
 @pytest.mark.parametrize("scenario", READ)
 def test_an_object_is_read_right_in_spite_of(scenario, cache_folder, monkeypatch):
     monkeypatch.setenv("WENET_UIO_DEADLINE", "4")  # a silent connection is given up after 0.4 s
@@ -262,7 +261,6 @@ def test_an_object_is_read_right_in_spite_of(scenario, cache_folder, monkeypatch
     assert_nothing_is_left(cache_folder)
 
 
-@pytest.mark.third
 @pytest.mark.parametrize("scenario", REFUSED)
 def test_the_error_names_the_object_and(scenario, cache_folder, monkeypatch):
     monkeypatch.setenv("WENET_UIO_DEADLINE", "1")
