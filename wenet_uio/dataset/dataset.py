@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from wenet_uio.config.dataset import ChainStep, DatasetConf, OperatorConf
+from wenet_uio.config.dataset import ChainStep, DatasetConf
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.dataset.chain.augment import TwoViews, augmentations
 from wenet_uio.dataset.chain.deferred import Defer
@@ -251,7 +251,8 @@ def build_chain(
 
     chain |= _feature_augmentations(conf, training=augments)
     for operator in conf.operators:
-        if _runs(operator, signal, training=training):
+        has_signal = signal == "waveform" or operator.after not in WAVEFORM_STEPS
+        if has_signal and (training or operator.evaluation):
             chain[operator.after] += (user_operator(operator),)
 
     return _joined(chain, two_views=augments and conf.views.number == 2)
@@ -290,12 +291,6 @@ def _feature_augmentations(
         "spec_sub": (augment.spec_sub,) if augment.spec_sub else (),
         "spec_trim": (augment.spec_trim,) if augment.spec_trim else (),
     }
-
-
-def _runs(operator: OperatorConf, signal: Signal, *, training: bool) -> bool:
-    """Tell whether an operator of the user belongs to a chain that begins with `signal`."""
-    needs_waveform = operator.after in WAVEFORM_STEPS
-    return (training or operator.evaluation) and not (signal == "features" and needs_waveform)
 
 
 def _joined(

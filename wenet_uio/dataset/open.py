@@ -121,7 +121,12 @@ def open_for(
         ListError, ConfigError: the data cannot be used.
     """
     conf = config.dataset_conf
-    by_entry, filters = _confs_of_entries(source, conf)
+    by_entry: tuple[BatchConf, ...] = ()
+    filters: tuple[FilterConf, ...] = ()
+    if isinstance(source, MixtureSource):
+        by_entry = source.conf.batch_confs(conf.batch_conf)
+        filters = source.conf.filter_confs(conf.filter_conf)
+
     counting = training and needs_token_counts(conf, by_entry, filters)
     if counting:
         tokenizer = build_tokenizer(config) if tokenizer is None else tokenizer
@@ -141,15 +146,6 @@ def open_for(
         entry_filters=filters,
     )
     return open_source(source, measure, tokenizer if counting else None), measure
-
-
-def _confs_of_entries(
-    source: Source, conf: DatasetConf
-) -> tuple[tuple[BatchConf, ...], tuple[FilterConf, ...]]:
-    """Return `batch_conf` and `filter_conf` of each entry of a mixture; empty if all share them."""
-    if not isinstance(source, MixtureSource):
-        return (), ()
-    return source.conf.batch_confs(conf.batch_conf), source.conf.filter_confs(conf.filter_conf)
 
 
 def as_planned(corpus: Corpus, conf: DatasetConf, tokenizer: Tokenizer) -> tuple[Corpus, Measure]:
@@ -222,7 +218,10 @@ def open_source(
     conf = source.conf
     input_only = [_counts_input(measure and measure.of_entry(n)) for n in range(len(conf.sources))]
     leaves = _leaves(source.members, {}, tokenizer, input_only)
-    measures = _measures(source.name, leaves, measure)
+    measures = [measure and measure.of_entry(leaf.entry) for leaf in leaves]
+    for leaf, measure_of_leaf in zip(leaves, measures, strict=True):
+        _check_text_policy(source.name, leaf, measure_of_leaf)
+
     shares = _shares(leaves, conf, measures)
     sources = [
         WeightedCorpus(leaf.corpus, share, leaf.tags, leaf.entry if conf.has_entries else None)
@@ -372,14 +371,6 @@ def _mean_costs(
             )
 
     return costs
-
-
-def _measures(name: str, leaves: Sequence[_Leaf], measure: Measure | None) -> list[Measure | None]:
-    """Return the measure of each corpus; None without a measure."""
-    measures = [measure and measure.of_entry(leaf.entry) for leaf in leaves]
-    for leaf, measure_of_leaf in zip(leaves, measures, strict=True):
-        _check_text_policy(name, leaf, measure_of_leaf)
-    return measures
 
 
 def _check_text_policy(name: str, leaf: _Leaf, measure: Measure | None) -> None:

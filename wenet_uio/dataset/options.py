@@ -75,9 +75,12 @@ def _completed(rank: int, world_size: int) -> tuple[int, int]:
     Raises:
         ValueError: they do not fit together, or not to the process group.
     """
-    group = _of_process_group()
+    group: tuple[int, int] | None = None
+    if distributed.is_available() and distributed.is_initialized():
+        group = distributed.get_rank(), distributed.get_world_size()
+
     if (rank, world_size) == (-1, 0):
-        rank, world_size = group or _of_launcher()
+        rank, world_size = group or _rank_of_launcher()
     elif rank == -1 or world_size == 0:
         raise ValueError("rank and world_size belong together: give both or none")
     elif group and group[1] == world_size and group[0] != rank:
@@ -91,14 +94,7 @@ def _completed(rank: int, world_size: int) -> tuple[int, int]:
     return rank, world_size
 
 
-def _of_process_group() -> tuple[int, int] | None:
-    """Return rank and world size of the process group; None without one."""
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return None
-    return distributed.get_rank(), distributed.get_world_size()
-
-
-def _of_launcher() -> tuple[int, int]:
+def _rank_of_launcher() -> tuple[int, int]:
     """Return rank and world size that a launcher gave this process, or 0 and 1.
 
     Raises:

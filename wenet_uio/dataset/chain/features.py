@@ -200,16 +200,11 @@ def _noise_of(numbers: torch.Tensor) -> torch.Tensor:
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         # >> fills with the sign bit
         numbers ^= (numbers >> shift).bitwise_and_((1 << (64 - shift)) - 1)
-        numbers *= _signed(factor)
+        numbers *= factor - (1 << 64)  # the int64 with the same bits
 
     numbers ^= (numbers >> 31).bitwise_and_((1 << 33) - 1)
     level = numbers.view(torch.int16).flatten().to(torch.int32).add_(LEVELS // 2)
     return _quantiles(numbers.device).index_select(0, level)
-
-
-def _signed(number: int) -> int:
-    """Return the int64 with the bits of an unsigned 64-bit number above 2**63."""
-    return number - (1 << 64)
 
 
 @lru_cache(maxsize=4)

@@ -50,14 +50,11 @@ class Recordings:
         self._kept: dict[SampleRef, torch.Tensor] | None = {} if fits else None
         has_audio = corpus.extremes(slice(None)).longest > 0
         self._ends = np.cumsum(np.where(has_audio, corpus.samples, 0), dtype=np.int64)
-        self._order = (
-            np.argsort(self._key_hashes(np.flatnonzero(has_audio)), kind="stable")
-            if by_key
-            else None
-        )
-
-    def _key_hashes(self, shards: np.ndarray) -> np.ndarray:
-        return np.concatenate([self.corpus.rows(int(shard)).key_hash for shard in shards])
+        self._order: np.ndarray | None = None
+        if by_key:
+            shards = np.flatnonzero(has_audio)
+            hashes = [corpus.rows(int(shard)).key_hash for shard in shards]
+            self._order = np.argsort(np.concatenate(hashes), kind="stable")
 
     def __len__(self) -> int:
         return int(self._ends[-1])

@@ -14,12 +14,10 @@ a damaged tar, costs requests: its scan then asks the store for what is missing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import astuple
 from pathlib import Path
-from typing import Any
 
 from wenet_uio.audio.decoders import AudioError, AudioInfo
 from wenet_uio.audio.partial_file import PartialFile
@@ -43,6 +41,14 @@ from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.kept_files import places_of
 from wenet_uio.dataset.storage.ranged_object import KEPT_BYTES, NEAR, RangedObject, by_range
 from wenet_uio.dataset.storage.versions import Version
+
+FIRST_SAMPLES = 32
+"""Members with audio by which the size of the others is judged."""
+SAMPLES_OF_WALKER = 32
+"""A walker begins with a search for a header, through half a sample on average. It is worth that
+for so many samples."""
+SEARCHED_SAMPLES = 4
+"""Samples of average size that are searched for a header."""
 
 SMALL = 1 << 20
 """Bytes; a tar of up to this size is fetched as a whole."""
@@ -88,33 +94,30 @@ def update_kept_index(
         astuple(objects.current_version(files.manifest, kept=0.0)) if files.manifest else None
     )
     stored = list(filter(None, map(find_index, places_of(path))))
-    current = next((index for index in stored if _is_of(index.meta, version, manifest)), None)
+    current = None
+    for index in stored:
+        has_manifest = manifest is None or tuple(index.meta["manifest"]) == manifest
+        if Version(*index.meta["version"]) == version and has_manifest:
+            current = index
+            break
+
     if current is not None and compare != "all":
         return current.rows, current.bad
 
     former = current or next(iter(stored), None)
-    indexed = None if compare == "all" else _without_fetching(files, layout, version, requests)
-    rows, bad = indexed or _scanned(files, layout, version)
+    indexed = None
+    if compare != "all":
+        indexed = _from_sidecar(files, layout, version)
+        indexed = indexed or _scanned_by_range(files, layout, version, requests)
+    if indexed is None:
+        with objects.held_path(files.tar, version) as copy:
+            indexed = scan_shard(files, layout, copy)
+
+    rows, bad = indexed
     bad += lost_since(former, rows, bad, files.tar)
     write_index(places_of(path), rows, bad, {"version": astuple(version), "manifest": manifest})
 
     return rows, bad + stale(current, rows, files.tar, compare)
-
-
-def _without_fetching(
-    files: ShardFiles, layout: Layout, version: Version, requests: int
-) -> Indexed | None:
-    """Index a shard without fetching all of it; None if that is not possible, or costs more."""
-    return _from_sidecar(files, layout, version) or _scanned_by_range(
-        files, layout, version, requests
-    )
-
-
-def _is_of(meta: Mapping[str, Any], version: Version, manifest: tuple | None) -> bool:
-    """Tell whether an index is of these versions of tar and manifest."""
-    return Version(*meta["version"]) == version and (
-        manifest is None or tuple(meta["manifest"]) == manifest
-    )
 
 
 def _from_sidecar(files: ShardFiles, layout: Layout, version: Version) -> Indexed | None:
@@ -150,20 +153,6 @@ def _scanned_by_range(
             return scan_shard(files, layout, copy.name)
 
     return by_range(files.tar, lambda: scan_by_range(files, layout, version, requests))
-
-
-def _scanned(files: ShardFiles, layout: Layout, version: Version) -> Indexed:
-    with objects.held_path(files.tar, version) as path:
-        return scan_shard(files, layout, path)
-
-
-FIRST_SAMPLES = 32
-"""Members with audio by which the size of the others is judged."""
-SAMPLES_OF_WALKER = 32
-"""A walker begins with a search for a header, through half a sample on average. It is worth that
-for so many samples."""
-SEARCHED_SAMPLES = 4
-"""Samples of average size that are searched for a header."""
 
 
 def scan_by_range(

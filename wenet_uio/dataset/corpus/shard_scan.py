@@ -79,7 +79,9 @@ def scan(
 
     info_of = cache(info_of)  # several segments may be in one member
     if files.manifest is None:
-        samples, problems = _finder(files.tar)(members, layout, read)
+        is_tar = objects.file_of(files.tar) == files.tar
+        finder: Callable = find_samples if is_tar else partial(find_rows, part=files.tar)
+        samples, problems = finder(members, layout, read)
     elif is_cuts(files.manifest):
         samples, problems = find_cuts(members, files.manifest, info_of)
     else:
@@ -88,11 +90,6 @@ def scan(
     rows = _rows_of_samples(samples, info_of, problems)
     bad += problems if files.manifest else in_tar(problems, files.tar)
     return replace(rows, tar_pages=tar_pages), bad
-
-
-def _finder(tar: str) -> Callable:
-    """Return the function that finds the samples of a tar without a manifest."""
-    return find_samples if objects.file_of(tar) == tar else partial(find_rows, part=tar)
 
 
 def in_tar(bad: Sequence[Problem], tar: str) -> list[Problem]:

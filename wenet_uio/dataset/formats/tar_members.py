@@ -237,18 +237,14 @@ def _target(link: Header, by_name: dict[str, Member | Header]) -> Member | str:
         if isinstance(target, Member):
             return target
         if target is None:
-            return "which is not in the tar" if item is link else _lost_behind(item)
+            leads_to = "" if item is link else f"leads to {_printable(item.link)}, which "
+            return f"which {leads_to}is not in the tar"
         if target is link:
             return "which leads back to this link"
 
         item = target
 
     return f"behind which more than {MOST_LINKS} links follow each other, or lead in a circle"
-
-
-def _lost_behind(last: Header) -> str:
-    """Describe a chain of links whose last one has no target."""
-    return f"which leads to {_printable(last.link)}, which is not in the tar"
 
 
 def plain_name(name: str) -> str:

@@ -364,7 +364,8 @@ class GroupPlanner:
         """
         measure, frames = self.measure, samples.frames
         if measure.noise is not None:
-            return frames + (2 * random - 1) * (measure.noise / 2 * _range(frames))
+            spread = int(np.ptp(frames)) if len(frames) else 0
+            return frames + (2 * random - 1) * (measure.noise / 2 * spread)
         if not measure.length_jitter:
             return frames
         if batches >= SMALL_GROUP:
@@ -503,10 +504,6 @@ def _turns_by_step(sources: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         del waiting[turn][:size]
 
     return np.array([*order, *(batch for batches in waiting for batch in batches)], int)
-
-
-def _range(values: np.ndarray) -> int:
-    return int(np.ptp(values)) if len(values) else 0
 
 
 def _mean_frames(pieces: tuple[Piece, ...]) -> float:

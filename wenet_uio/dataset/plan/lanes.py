@@ -261,7 +261,11 @@ class ShardStream:
         """Permute shards of `costs` (shards,), unsigned integers."""
         self._costs, self._permutation = costs, Permutation(max(1, len(costs)), key)
         self._chunks: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        totals = [int(self._costs_of(first).sum()) for first in range(0, len(costs), CHUNK)]
+        totals = []
+        for first in range(0, len(costs), CHUNK):
+            costs_of_chunk = costs[self._order_of(first)].astype(np.int64)
+            totals.append(int(costs_of_chunk.sum()))
+
         self._before_chunk = np.concatenate([[0], np.cumsum(totals, dtype=np.int64)])
 
     def __len__(self) -> int:
@@ -295,10 +299,6 @@ class ShardStream:
     def _order_of(self, first: int) -> np.ndarray:
         """Return the shards of the chunk that begins at position `first`."""
         return self._permutation(np.arange(first, min(first + CHUNK, len(self))))
-
-    def _costs_of(self, first: int) -> np.ndarray:
-        """Return the costs of the shards of the chunk that begins at position `first`."""
-        return self._costs[self._order_of(first)].astype(np.int64)
 
     def _chunk(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Return shards of a chunk, and the cost of the stream before each; the chunks used last

@@ -28,13 +28,12 @@ def local_manifest(path: str) -> str:
         return path
 
     digest = hashlib.blake2b(path.encode(), digest_size=8).hexdigest()
-    copy = (
-        cache_folder() / "lists" / f"{digest}.{Path(without_query(path)).name.removesuffix('.gz')}"
-    )
+    name = Path(without_query(path)).name
+    copy = cache_folder() / "lists" / f"{digest}.{name.removesuffix('.gz')}"
     try:
         with (
             objects.open_or_hold(path) as stored,
-            gzip.open(stored) if _is_gz(path) else stored as file,
+            gzip.open(stored) if name.endswith(".gz") else stored as file,
             naming(shown(path)),
         ):
             lines = b"".join(_with_absolute_audio(line, path) for line in file)
@@ -49,10 +48,6 @@ def local_manifest(path: str) -> str:
             file.write(lines)
 
     return str(copy)
-
-
-def _is_gz(path: str) -> bool:
-    return without_query(path).endswith(".gz")
 
 
 def _with_absolute_audio(line: bytes, uri: str) -> bytes:
