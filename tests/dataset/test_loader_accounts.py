@@ -62,7 +62,8 @@ def test_a_bug_in_an_operator_is_not_bad_data(lists):
     def buggy(example):
         return replace(example, key=example.key / 2)
 
-    one.reader.chains = one.reader.chains._replace(audio=(*one.reader.chains.audio, buggy))
+    chains = one.reader.chains
+    one.reader.use_chains(chains._replace(audio=(*chains.audio, buggy)))
     with pytest.raises(TypeError):
         list(one)
 

@@ -123,7 +123,8 @@ def test_a_crash_outside_of_decoders_ends_the_run_after_one_retry(
         os.kill(os.getpid(), signal.SIGSEGV)
 
     one = loader(make_lists(COUNT)["raw"], "raw", num_workers=1)
-    one.reader.chains = one.reader.chains._replace(audio=(*one.reader.chains.audio, crash))
+    chains = one.reader.chains
+    one.reader.use_chains(chains._replace(audio=(*chains.audio, crash)))
     with pytest.raises(
         ChildProcessError,
         match=r"crashed \(SIGSEGV\), and not in a decoder.*look at operators of dataset_conf",
@@ -137,7 +138,8 @@ def test_an_error_of_a_worker_is_raised_as_it_is(make_lists):
         raise RuntimeError("this is why")
 
     one = loader(make_lists(COUNT)["raw"], "raw", num_workers=1)
-    one.reader.chains = one.reader.chains._replace(audio=(*one.reader.chains.audio, fail))
+    chains = one.reader.chains
+    one.reader.use_chains(chains._replace(audio=(*chains.audio, fail)))
     with pytest.raises(RuntimeError, match="this is why"):
         list(one)
 
@@ -237,7 +239,8 @@ def slowly(example):
     return example
 
 one = loader(sys.argv[1], "raw", num_workers=2)
-one.reader.chains = one.reader.chains._replace(audio=(*one.reader.chains.audio, slowly))
+chains = one.reader.chains
+one.reader.use_chains(chains._replace(audio=(*chains.audio, slowly)))
 batches = iter(one)
 next(batches)
 one._workers._loader._iterator._worker_result_queue._wlock.acquire()

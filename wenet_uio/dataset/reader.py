@@ -74,22 +74,28 @@ class BatchReader(Dataset[Batch]):
         Args:
             chains: the operators; none by default, for `example` alone.
             keep_int16: give the chain samples stored with 16 bits as int16, not as float32.
-            by_entry: operators for each entry of a mixture, instead of `chains`.
+            by_entry: see `use_chains`.
             collate: makes `CollatedBatch.collated` from the examples, instead of padded features.
         """
-        self.corpus, self.conf = corpus, conf
-        self.chains, self.keep_int16 = chains, keep_int16
+        self.corpus, self.conf, self.keep_int16 = corpus, conf, keep_int16
         self.collate, self.feature_dim = collate, conf.feature_dim
         self._pool: ThreadPoolExecutor | None = None
+        self.use_chains(chains, by_entry)
 
-        channel = conf.singal_channel_conf.channel
+    def use_chains(self, chains: Chains, by_entry: Sequence[Chains] = ()) -> None:
+        """Decide how the samples of each source are read: their kind and their operators.
+
+        Args:
+            by_entry: operators for each entry of a mixture, instead of `chains`.
+        """
+        self.chains = chains
+        channel = self.conf.singal_channel_conf.channel
         self._kinds: list[SampleKind] = []
-        """How the samples of each source are read."""
-        for number, source in enumerate(corpus.corpora):
-            entry = corpus.entry_of[number] if corpus.entry_of else number
+        for number, source in enumerate(self.corpus.corpora):
+            entry = self.corpus.entry_of[number] if self.corpus.entry_of else number
             chains_of_source = by_entry[entry] if by_entry else chains
             kind = kind_of(source)
-            self._kinds.append(kind(chains_of_source, channel, conf.feature_dim, keep_int16))
+            self._kinds.append(kind(chains_of_source, channel, self.feature_dim, self.keep_int16))
 
     def __getitem__(self, work: Work) -> Batch:
         """Return the batch of planned work, without the samples that are bad or filtered."""

@@ -1,7 +1,6 @@
 import pytest
 
 from tests.support.data.loading import loader
-from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.prepare.diagnose.profile import Profile, profile
 
 
@@ -36,8 +35,7 @@ def test_the_batches_are_those_of_training(make_lists):
     def make_loader():
         made = loader(data_list, "raw")
         chains = made.reader.chains
-        watched = chains._replace(audio=(*chains.audio, Watched()))
-        made.reader = BatchReader(made.corpus, made.reader.conf, watched, made.reader.keep_int16)
+        made.reader.use_chains(chains._replace(audio=(*chains.audio, Watched())))
         return made
 
     profile(make_loader, batches=1000)
