@@ -18,6 +18,7 @@ from unittest.mock import patch
 from docs.generator.glossary import OPTIONS
 from docs.generator.markdown import code, escaped, paragraphs, table
 from wenet_uio.base.cli import value_name
+from wenet_uio.base.imports import installed
 from wenet_uio.commands import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,11 +84,12 @@ def command_files() -> list[Path]:
 
 
 def commands() -> list[Command]:
-    """Return all commands with their options."""
-    return [
-        _shell_command(path) if path.suffix == ".sh" else _python_command(path)
-        for path in command_files()
-    ]
+    """Return all commands with their options, without those of add-ons that were taken away."""
+
+    def described(path: Path) -> Command:
+        return _shell_command(path) if path.suffix == ".sh" else _python_command(path)
+
+    return [command for _, command in installed(command_files(), described)]
 
 
 def module_of(path: Path) -> ModuleType:

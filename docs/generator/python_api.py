@@ -8,11 +8,12 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from typing import Any
 
 from docs.generator.markdown import code, escaped, paragraphs, table
+from wenet_uio.base.imports import installed
 from wenet_uio.base.options import field_docs
 
 FACES = {
@@ -39,8 +40,9 @@ def api_pages() -> dict[str, str]:
 
 
 def _page(package: str, title: str, imported: str) -> str:
-    names = [name for name in import_module(package).__all__ if not name.startswith("__")]
-    members = {name: getattr(import_module(package), name) for name in names}
+    face = import_module(package)
+    names = [name for name in face.__all__ if not name.startswith("__")]
+    members = dict(installed(names, partial(getattr, face)))
     parts = [
         f"# {title} in Python",
         f"The public names of `{package}`, from their docstrings. They are loaded when they are "

@@ -1,6 +1,7 @@
 """An add-on is taken away: everything that does not name it works as before.
 
-In every change all add-ons are taken away at once; with `--all` each of them alone, too.
+In every change all add-ons are taken away at once; with `--all` each of them alone, too, also from the
+quick tests.
 """
 
 from __future__ import annotations
@@ -138,6 +139,22 @@ def test_without_an_add_on_the_rest_is_imported_and_a_model_is_trained_and_used(
         for form in ("titled", "bare", "pairs", "kaldi")
     }
     assert all(found == ["aa", "bb", "cc", "aa", "bb"] for found in texts.values()), texts
+
+
+@pytest.mark.all
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("folder", ["all", *FOLDERS])
+def test_without_an_add_on_the_quick_tests_pass_or_are_told_what_was_taken_away(folder: str) -> None:
+    """Each is a run of pytest with some 1,700 tests; `bash tests/without.sh FOLDER` runs the rest."""
+    named = (ROOT / "tests/quick.txt").read_text(encoding="utf-8").split()
+    kept = [name for name in named if not name.startswith("tests/addons")]
+    done = subprocess.run(
+        ["bash", ROOT / "tests/without.sh", folder, *kept],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr
 
 
 @pytest.mark.parametrize(("folder", "command"), ASKED)

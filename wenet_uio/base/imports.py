@@ -6,10 +6,13 @@ import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+Name = TypeVar("Name")
+Part = TypeVar("Part")
 
 ROOT = Path(__file__).resolve().parents[2]
 """The clone, if the package is used from one."""
@@ -73,4 +76,18 @@ def need_extra(name: str, packages: Sequence[str]) -> None:
 
 def lacks_add_on(error: ModuleNotFoundError) -> bool:
     """Tell whether the missing module is an add-on, which was taken away."""
-    return (error.name or "").startswith("wenet_uio.addons.")
+    return f"{error.name}.".startswith("wenet_uio.addons.")
+
+
+def installed(names: Iterable[Name], load: Callable[[Name], Part]) -> Iterator[tuple[Name, Part]]:
+    """Yield each name with what `load` returns for it, without those of add-ons that were taken
+    away.
+    """
+    for name in names:
+        try:
+            part = load(name)
+        except ModuleNotFoundError as error:
+            if not lacks_add_on(error):
+                raise
+        else:
+            yield name, part

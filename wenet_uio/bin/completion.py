@@ -15,7 +15,7 @@ from pathlib import Path
 import shtab
 
 from wenet_uio.base.cli import command_parser, run
-from wenet_uio.base.imports import lacks_add_on
+from wenet_uio.base.imports import installed
 from wenet_uio.commands import COMMANDS, parser_of_command
 
 SHELLS = ("bash", "zsh", "fish")
@@ -40,14 +40,7 @@ def parser_of_all_commands() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", help="print the version")
     commands = {"": parser.add_subparsers()}
 
-    for name, command in COMMANDS.items():
-        try:
-            options = parser_of_command(name)
-        except ModuleNotFoundError as error:
-            if not lacks_add_on(error):
-                raise
-            continue
-
+    for name, options in installed(COMMANDS, parser_of_command):
         first, _, last = name.rpartition(" ")
         if first not in commands:
             purpose = ", ".join(
@@ -55,7 +48,9 @@ def parser_of_all_commands() -> argparse.ArgumentParser:
             )
             commands[first] = commands[""].add_parser(first, help=purpose).add_subparsers()
 
-        commands[first].add_parser(last, help=command.purpose, parents=[options], add_help=False)
+        commands[first].add_parser(
+            last, help=COMMANDS[name].purpose, parents=[options], add_help=False
+        )
 
     complete_values(parser)
     return parser

