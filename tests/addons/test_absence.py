@@ -144,7 +144,9 @@ def test_without_an_add_on_the_rest_is_imported_and_a_model_is_trained_and_used(
 @pytest.mark.all
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("folder", ["all", *FOLDERS])
-def test_without_an_add_on_the_quick_tests_pass_or_are_told_what_was_taken_away(folder: str) -> None:
+def test_without_an_add_on_the_quick_tests_pass_or_are_told_what_was_taken_away(
+    folder: str,
+) -> None:
     """Each is a run of pytest with some 1,700 tests; `bash tests/without.sh FOLDER` runs the rest."""
     named = (ROOT / "tests/quick.txt").read_text(encoding="utf-8").split()
     kept = [name for name in named if not name.startswith("tests/addons")]
