@@ -50,6 +50,22 @@ class LocalLayer(Protocol):
         ...
 
 
+def run_layer(
+    layer: nn.Module,
+    recomputes: bool,
+    x: torch.Tensor,
+    bias: torch.Tensor | None,
+    pos_emb: torch.Tensor,
+    padded: torch.Tensor,
+) -> torch.Tensor:
+    """Return the output of a layer for whole utterances; if it `recomputes`, the backward pass computes
+    its activations again.
+    """
+    if recomputes:
+        return recomputed(layer, x, bias, pos_emb, padded)[0]
+    return layer(x, bias, pos_emb, padded)[0]
+
+
 class LayeredEncoder(Encoder):
     """CMVN, input layer, then a stack of layers; whose interface is described above.
 
@@ -192,10 +208,9 @@ class LayeredEncoder(Encoder):
                 weight.sum() for weight in layer.parameters() if weight.requires_grad
             )
 
-        if self.gradient_checkpointing and self.training:
-            return recomputed(layer, x, bias, pos_emb, padded)[0]
-
-        return layer(x, bias, pos_emb, padded)[0]
+        return run_layer(
+            layer, self.gradient_checkpointing and self.training, x, bias, pos_emb, padded
+        )
 
     @torch.jit.unused
     def _attention_mask(

@@ -17,8 +17,8 @@ from wenet_uio.models.ctc import Intermediate
 from wenet_uio.models.dropout import Dropout, attended
 from wenet_uio.models.embedding import TABLE_LENGTH, RelPositionalEncoding
 from wenet_uio.models.encoder_traits import traits_of
-from wenet_uio.models.layer_parts import build_feed_forward, recomputed
-from wenet_uio.models.layered_encoder import LayeredEncoder
+from wenet_uio.models.layer_parts import build_feed_forward
+from wenet_uio.models.layered_encoder import LayeredEncoder, run_layer
 from wenet_uio.models.subsampling import Subsampling
 
 STACKED, SHIFT = 7, 6
@@ -248,10 +248,8 @@ class SanmEncoderWithTp(SanmEncoder):
     ) -> torch.Tensor:
         """See LayeredEncoder._blocks."""
         x = super()._blocks(x, bias, pos_emb, padded, between)
+        recomputes = self.gradient_checkpointing and self.training
         for layer in self.tp_encoders:
-            if self.gradient_checkpointing and self.training:
-                x = recomputed(layer, x, bias, pos_emb, padded)[0]
-            else:
-                x = layer(x, bias, pos_emb, padded)[0]
+            x = run_layer(layer, recomputes, x, bias, pos_emb, padded)
 
         return self.tp_norm(x)
