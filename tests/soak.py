@@ -43,8 +43,7 @@ from tests.support.storage.servers import FaultyServer, serving
 from tests.support.train.training_corpus import CONFIG, write_corpus
 from wenet_uio.dataset.formats.data_list import parse_raw_line
 from wenet_uio.dataset.types import Example
-from wenet_uio.prepare.shard_naming import ShardNaming
-from wenet_uio.prepare.sharding import ShardOptions
+from wenet_uio.prepare.sharding import ShardNaming, ShardOptions
 
 ROOT = Path(__file__).parents[1]
 PHASES = ((3, 0.4), (2, 0.4), (5, 0.2))

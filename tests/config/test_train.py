@@ -6,7 +6,7 @@ import pytest
 
 from wenet_uio.config import ConfigError, load_config, parse_config, save_config
 from wenet_uio.config.optimizer import AdamWConf
-from wenet_uio.config.train import NoamHoldAnnealingConf
+from wenet_uio.config.schedules import NoamHoldAnnealingConf
 
 
 def test_the_names_of_optimizer_and_schedule_select_their_keys() -> None:

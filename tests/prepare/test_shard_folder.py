@@ -5,8 +5,7 @@ import pytest
 from tests.support.data.packing import pack
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.prepare.shard_job import Storing
-from wenet_uio.prepare.shard_naming import ShardNaming
-from wenet_uio.prepare.sharding import DurationGroup, ShardOptions
+from wenet_uio.prepare.sharding import DurationGroup, ShardNaming, ShardOptions
 
 
 def contents(folder):

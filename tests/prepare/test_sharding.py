@@ -8,9 +8,9 @@ from wenet_uio.base.executor import Executor
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.tar_members import END_BYTES
 from wenet_uio.prepare.shard_job import Storing
-from wenet_uio.prepare.shard_naming import ShardNaming
 from wenet_uio.prepare.sharding import (
     DurationGroup,
+    ShardNaming,
     ShardOptions,
     _runs,
     check_groups,

@@ -21,7 +21,7 @@ from tests.train.test_trainer import (
 )
 from wenet_uio.bin import average_model
 from wenet_uio.config import ConfigError
-from wenet_uio.config.regularisation import ModelAvgConf
+from wenet_uio.config.train import ModelAvgConf
 from wenet_uio.train import trainer as training
 from wenet_uio.train.averaging import newest_running, running_weights, usual_range
 from wenet_uio.train.running_average import RunningAverage

@@ -19,8 +19,13 @@ from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
 from wenet_uio.prepare.kaldi_tables import add_table_options, utterances_of
 from wenet_uio.prepare.list_making import make_shard_list, tell_outcome
 from wenet_uio.prepare.shard_job import Storing
-from wenet_uio.prepare.shard_naming import ShardNaming
-from wenet_uio.prepare.sharding import PER_SECOND, ShardOptions, parse_group, parse_size
+from wenet_uio.prepare.sharding import (
+    PER_SECOND,
+    ShardNaming,
+    ShardOptions,
+    parse_group,
+    parse_size,
+)
 
 
 def parser() -> argparse.ArgumentParser:

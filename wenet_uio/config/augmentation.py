@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from wenet_uio.config.base import Section
-from wenet_uio.config.batch import Positive, Probability
+from wenet_uio.config.base import Positive, Probability, Section
 
 
 def _ascending(bounds: tuple[float, float]) -> tuple[float, float]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import reprlib
+from collections.abc import Collection
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -16,6 +17,9 @@ from wenet_uio.base.messages import nearest_name
 
 Positive = Annotated[int, Field(gt=0)]
 NotNegative = Annotated[int, Field(ge=0)]
+Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+AboveZero = Annotated[float, Field(gt=0)]
+ZeroOrMore = Annotated[float, Field(ge=0)]
 TYPE_NAME = re.compile(
     r"(int|float|str|bool|none|dict|tuple|list|set|nullable|literal|function-\w+|constrained-\w+"
     r"|[A-Z]\w*)(\[.*\])?"
@@ -196,3 +200,18 @@ def _sections_in(annotation: Any) -> list[type[Section]]:
     if get_origin(annotation) in (Union, UnionType, list, tuple, dict) or get_args(annotation):
         return [child for argument in get_args(annotation) for child in _sections_in(argument)]
     return []
+
+
+def known_name(name: str, known: Collection[str]) -> str:
+    """Return `name` if it is one of `known`.
+
+    Raises:
+        ValueError: for an unknown name; the message has the nearest known name, or all of them.
+    """
+    if name in known:
+        return name
+
+    nearest = nearest_name(name, known)
+    raise ValueError(
+        f"unknown; did you mean {nearest!r}?" if nearest else f"unknown; known: {', '.join(known)}"
+    )

@@ -6,11 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from wenet_uio.config.base import Section
+from wenet_uio.config.base import AboveZero, Positive, Probability, Section, ZeroOrMore
 
-Positive = Annotated[int, Field(gt=0)]
-Probability = Annotated[float, Field(ge=0.0, le=1.0)]
-Seconds = Annotated[float, Field(gt=0)]
+Seconds = AboveZero
 
 
 class BatchConf(Section):
@@ -25,7 +23,7 @@ class BatchConf(Section):
     utterances."""
     batch_duration: Seconds | None = None
     """dynamic: padded seconds of a batch, instead of max_frames_in_batch."""
-    batch_target: Annotated[float, Field(gt=0)] | None = None
+    batch_target: AboveZero | None = None
     """dynamic: frames, or seconds with batch_duration, that batches are filled to, below the bound.
     An utterance between target and bound has a batch of its own. Above 262,144 utterances batches
     have the target on average."""
@@ -43,7 +41,7 @@ class BatchConf(Section):
     bucket_batch_size: tuple[Positive, ...] | None = None
     """Utterances of a batch, one number for each bucket of bucket_duration_bins. Bins of seconds
     may have one more number for utterances longer than all bins."""
-    max_tps: tuple[Annotated[float, Field(gt=0)], ...] | None = None
+    max_tps: tuple[AboveZero, ...] | None = None
     """Largest tokens per second, one number for each bin, or for each duration of the bins;
     utterances above them are left out."""
     bucket_choice: Literal["strict", "lenient"] = "strict"
@@ -65,7 +63,7 @@ class BatchConf(Section):
     11915685 B2 covers this method: check that you may use it before you switch it on."""
     randomization_factor: Probability = 0.1
     """Semi-sorted batching: width of the noise as a share of the range of lengths."""
-    length_jitter: Annotated[float, Field(ge=0.0)] = 1.25
+    length_jitter: ZeroOrMore = 1.25
     """How far utterances move at random in the order of length before batches are cut, so that
     every epoch has other batches. Corpora of fewer than 1024 batches: the mean number of batches,
     but at most 1 % of all. Larger corpora: lengths change by up to 1 %, whatever the number. 0

@@ -10,8 +10,8 @@ from wenet_uio.config.family import FAMILIES, families, family_of
 from wenet_uio.config.model import DECODER_CONFS
 from wenet_uio.config.named_code import NamedSections
 from wenet_uio.config.optimizer import OPTIMIZERS, optimizer_kind
+from wenet_uio.config.schedules import SCHEDULER_CONFS
 from wenet_uio.config.text import AGGREGATE, TOKENIZERS
-from wenet_uio.config.train import SCHEDULER_CONFS
 
 
 class PartSections(Mapping[str, type[Section]]):

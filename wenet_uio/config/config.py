@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, SerializeAsAny, field_validator
 
-from wenet_uio.config.base import Section
+from wenet_uio.config.base import Section, known_name
 from wenet_uio.config.choices import KNOWN_NAMES
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.config.encoder import EncoderSection, StackConf
@@ -15,7 +15,6 @@ from wenet_uio.config.family import Family, family_of
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.config.model import BiTransformerDecoderConf, CmvnConf, CtcConf, ModelKeys
 from wenet_uio.config.named_code import is_third_party
-from wenet_uio.config.names import known_name
 from wenet_uio.config.text import TokenizerConf
 from wenet_uio.config.train import TrainKeys
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from wenet_uio.config.augmentation import AugmentationKeys
-from wenet_uio.config.base import Section
-from wenet_uio.config.batch import BatchConf, Positive, Probability
-from wenet_uio.config.filters import FilterConf, NotNegative
+from wenet_uio.config.base import NotNegative, Positive, Probability, Section
+from wenet_uio.config.batch import BatchConf
+from wenet_uio.config.filters import FilterConf
 
 
 class ResampleConf(Section):
@@ -175,7 +175,7 @@ class LanguageConf(Section):
 
 class ViewsConf(Section):
     """Augmented views of each training utterance. It follows from the keys of CR-CTC, see
-    regularisation.py.
+    train.py.
     """
 
     number: Literal[1, 2] = 1

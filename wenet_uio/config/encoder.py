@@ -2,17 +2,65 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from wenet_uio.config.base import Section
-from wenet_uio.config.chunks import ChunkConf
-from wenet_uio.config.input_layer import InputLayerConf
+from wenet_uio.config.base import NotNegative, Positive, Section
 
-Positive = Annotated[int, Field(gt=0)]
-NotNegative = Annotated[int, Field(ge=0)]
-Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+
+class ChunkConf(Section):
+    """Keys of streaming: the sizes of the chunks that attention is limited to."""
+
+    static_chunk_size: NotNegative = 0
+    """Encoder frames of a chunk in training and decoding; 0: no fixed chunks."""
+    use_dynamic_chunk: bool = False
+    """Draw a chunk size for each training batch."""
+    use_dynamic_left_chunk: bool = False
+    """Draw the number of left chunks for each training batch."""
+
+    @field_validator("static_chunk_size", mode="before")
+    @classmethod
+    def _none_if_negative(cls, size: Any) -> Any:
+        return 0 if size == -1 else size  # some configs of WeNet say -1
+
+    @model_validator(mode="after")
+    def _chunks_agree(self) -> ChunkConf:
+        if self.use_dynamic_chunk and self.static_chunk_size:
+            raise ValueError("use_dynamic_chunk and static_chunk_size exclude each other")
+        if self.use_dynamic_left_chunk and not self.use_dynamic_chunk:
+            raise ValueError("use_dynamic_left_chunk needs use_dynamic_chunk")
+        return self
+
+
+InputLayer = Literal[
+    "conv2d",
+    "conv2d6",
+    "conv2d8",
+    "linear",
+    "conv1d2",
+    "conv2d2",
+    "stack_n_frames",
+    "dwconv2d4",
+    "dwconv2d8",
+    "embed",
+    "firered_conv2d4",
+]
+
+
+class InputLayerConf(Section):
+    """Keys of the input layer."""
+
+    input_layer: InputLayer = "conv2d"
+    """Input layer that lowers the frame rate by 4 (conv2d, dwconv2d4, firered_conv2d4), 6, 8
+    (conv2d8, dwconv2d8), by 2 (conv1d2, conv2d2, stack_n_frames), or not at all: linear, or embed,
+    whose input is label ids (B, T) instead of features. WeNet itself fails on dwconv2d4 in other
+    encoders than the squeezeformer, and has no dwconv2d8."""
+    subsampling_conv_channels: Positive = 256
+    """dwconv2d8: channels of the convolutions. Its frames of 80 ms need units of several letters,
+    BPE or words."""
+
+
 DropoutRate = Annotated[float, Field(ge=0.0, lt=1.0)]
 Activation = Literal["relu", "swish", "gelu", "tanh", "hardtanh", "selu"]
 PositionEncoding = Literal["abs_pos", "rel_pos", "no_pos", "rope_pos", "abs_pos_whisper"]
@@ -200,3 +248,26 @@ def _attention_fits(conf: EncoderConf) -> None:
             f"head_dim {conf.head_dim} * attention_heads {conf.attention_heads} is {width}; "
             f"{conf.selfattention_layer_type} needs output_size {conf.output_size}"
         )
+
+
+class MemoryConf(Section):
+    """The memory of a SANM layer: a depthwise convolution over frames or tokens."""
+
+    kernel_size: Positive = 11
+    """Frames or tokens."""
+    sanm_shfit: NotNegative = 0
+    """Frames by which the kernel is shifted to the past. WeNet spells this key so."""
+
+    @model_validator(mode="after")
+    def _kernel_reaches_the_frame(self) -> MemoryConf:
+        if self.past >= self.kernel_size:
+            raise ValueError(
+                f"sanm_shfit {self.sanm_shfit} moves the kernel of {self.kernel_size} away from "
+                "its frame"
+            )
+        return self
+
+    @property
+    def past(self) -> int:
+        """Frames that the kernel sees before its frame."""
+        return (self.kernel_size - 1) // 2 + self.sanm_shfit

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from pydantic import Field, model_validator
 
-from wenet_uio.config.base import Section
-from wenet_uio.config.batch import Positive, Seconds
-
-NotNegative = Annotated[int, Field(ge=0)]
+from wenet_uio.config.base import AboveZero, NotNegative, Positive, Section
+from wenet_uio.config.batch import Seconds
 
 
 class FilterConf(Section):
@@ -31,16 +27,16 @@ class FilterConf(Section):
     """Tokens per frame of 10 ms."""
     min_duration: float = Field(default=0.0, ge=0)
     """Seconds."""
-    max_duration: Annotated[float, Field(gt=0)] | None = None
+    max_duration: AboveZero | None = None
     """Seconds."""
     min_tps: float = Field(default=0.0, ge=0)
     """Tokens per second."""
-    max_tps: Annotated[float, Field(gt=0)] | None = None
+    max_tps: AboveZero | None = None
     """Tokens per second."""
     min_tpt: float = Field(default=0.0, ge=0)
     """Pairs of texts: tokens of the second text per token of the first. Checked when a pair is
     read."""
-    max_tpt: Annotated[float, Field(gt=0)] | None = None
+    max_tpt: AboveZero | None = None
     """Pairs of texts: tokens of the second text per token of the first. Checked when a pair is
     read."""
 

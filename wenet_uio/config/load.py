@@ -16,15 +16,20 @@ from wenet_uio.base.files import written_aside
 from wenet_uio.base.messages import warn_once
 from wenet_uio.base.uris import published, shown_values
 from wenet_uio.config.base import ConfigError, parse
+from wenet_uio.config.checks import (
+    check_ctc_losses,
+    check_parts,
+    refuse_derived,
+    with_own_parts,
+    with_views,
+)
 from wenet_uio.config.choices import CHOICES, KNOWN_NAMES
 from wenet_uio.config.config import Config
-from wenet_uio.config.ctc_losses import check_ctc_losses, refuse_derived, with_views
 from wenet_uio.config.fine_tuning import fine_tuned, forget_units, refuse_units_file
 from wenet_uio.config.named_code import is_third_party, named_object
 from wenet_uio.config.named_files import locate_files
 from wenet_uio.config.nemo import FROM_NEMO, WITH_OVERRIDES, has_nemo_sections, is_nemo_path
 from wenet_uio.config.overrides import Override, apply_override, parse_overrides, with_sources
-from wenet_uio.config.parts import check_parts, with_own_parts
 from wenet_uio.config.wenet import add_last_id, from_wenet, refuse_other_parts, to_wenet
 from wenet_uio.config.yaml_file import read_yaml
 

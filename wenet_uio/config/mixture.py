@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, WrapValidator, model_validator
 
-from wenet_uio.config.base import ConfigError, Section, parse
+from wenet_uio.config.base import AboveZero, ConfigError, Positive, Section, parse
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.filters import FilterConf
 from wenet_uio.config.source import AnySource, SourceConf, SourceType
@@ -34,7 +34,7 @@ class GroupConf(SourceConf):
     text_field: str | None = None
     audio_field: str | None = None
     key_ends: Literal["auto", "first", "last", "audio"] | None = None
-    token_equivalent_duration: Annotated[float, Field(gt=0)] | None = None
+    token_equivalent_duration: AboveZero | None = None
 
     @model_validator(mode="after")
     def _has_members_that_fit(self) -> GroupConf:
@@ -84,9 +84,9 @@ class MixtureConf(Section):
     """Sources, and how they are mixed."""
 
     sources: tuple[AnySource, ...] = Field(min_length=1)
-    utterances_per_epoch: Annotated[int, Field(gt=0)] | None = None
+    utterances_per_epoch: Positive | None = None
     """Default: the number of utterances of all sources."""
-    temperature: Annotated[float, Field(gt=0)] = 1.0
+    temperature: AboveZero = 1.0
     """Shares are raised to 1 / temperature: above 1, small sources gain."""
     per_batch: PerBatch = False
     """False: a batch may mix sources. With any other value a batch holds samples of one source

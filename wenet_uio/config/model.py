@@ -6,15 +6,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from wenet_uio.config.base import Section
-from wenet_uio.config.encoder import (
-    AttentionConf,
-    DropoutRate,
-    FeedForwardConf,
-    NotNegative,
-    Positive,
-    Probability,
-)
+from wenet_uio.config.base import NotNegative, Positive, Probability, Section
+from wenet_uio.config.encoder import AttentionConf, DropoutRate, FeedForwardConf
 
 
 class DecoderConf(AttentionConf, FeedForwardConf):

@@ -9,8 +9,7 @@ from importlib.util import find_spec
 from typing import Any, TypeVar
 
 from wenet_uio.base.imports import WITHOUT_IT
-from wenet_uio.config.base import ConfigError, Section
-from wenet_uio.config.names import known_name
+from wenet_uio.config.base import ConfigError, Section, known_name
 
 Record = TypeVar("Record")
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from wenet_uio.config.base import Section
+from wenet_uio.config.base import AboveZero, Section, ZeroOrMore
 from wenet_uio.config.named_code import Loaded, named_record
 
 OPTIMIZERS: dict[str, str] = {
@@ -18,21 +18,19 @@ OPTIMIZERS: dict[str, str] = {
 }
 """{name in the yaml: `module:name` of its OptimizerKind}. Nothing else in the package names an
 optimizer."""
-Rate = Annotated[float, Field(gt=0)]
-NotNegativeRate = Annotated[float, Field(ge=0)]
 Decay = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
 class OptimizerConf(Section):
     """Keys of every optimizer."""
 
-    lr: Rate | tuple[Rate, ...] = 0.001
+    lr: AboveZero | tuple[AboveZero, ...] = 0.001
     """Learning rate that the schedule multiplies. A list has one rate for each of `modules`, then
     the rate of all other weights."""
     modules: tuple[str, ...] = ()
     """Modules of the model with their own learning rate, such as `encoder.embed`."""
     betas: tuple[Decay, Decay] = (0.9, 0.999)
-    eps: Rate = 1e-8
+    eps: AboveZero = 1e-8
 
     @model_validator(mode="after")
     def _one_rate_each(self) -> OptimizerConf:
@@ -59,7 +57,7 @@ class AdamConf(OptimizerConf):
 class AdamWConf(AdamConf):
     """AdamW (Loshchilov and Hutter 2017, https://arxiv.org/abs/1711.05101)."""
 
-    weight_decay: NotNegativeRate | tuple[NotNegativeRate, ...] = 0.01  # pyright: ignore[reportIncompatibleVariableOverride]
+    weight_decay: ZeroOrMore | tuple[ZeroOrMore, ...] = 0.01  # pyright: ignore[reportIncompatibleVariableOverride]
     """Each step subtracts learning rate * weight_decay * weight from every weight. A list has one
     decay for each of `modules`, then the decay of all other weights."""
 

@@ -1,16 +1,14 @@
-"""Keys of learning rate schedules that WeNet does not have: `scheduler: WarmupCosine` and
-`scheduler: tri_stage`.
-"""
+"""`scheduler` and `scheduler_conf`: the keys of each schedule of the learning rate."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from pydantic import Field, model_validator
 
-from wenet_uio.config.base import Section
+from wenet_uio.config.base import AboveZero, NotNegative, Positive, Section
 
-Steps = Annotated[int, Field(ge=0)]
+WARM_UPS = 20
+"""Length of WarmupLR in times of its warm-up, if the time ends a run: the rate is at 22 % of its highest
+then."""
 BEYOND_ANY_RUN = 100_000_000
 """Steps that no run takes."""
 
@@ -36,9 +34,9 @@ class WarmupCosineConf(Schedule):
     https://arxiv.org/abs/1608.03983, without restarts).
     """
 
-    max_steps: Annotated[int, Field(gt=0)]
+    max_steps: Positive
     """Optimizer step from which the rate is `min_lr`."""
-    warmup_steps: Steps = 0
+    warmup_steps: NotNegative = 0
     min_lr: float = Field(default=0.0, ge=0)
 
     @model_validator(mode="after")
@@ -60,9 +58,9 @@ class TriStageConf(Schedule):
     https://arxiv.org/abs/1904.08779, section 4.2). Names are fairseq's.
     """
 
-    warmup_steps: Steps
-    hold_steps: Steps
-    decay_steps: Annotated[int, Field(gt=0)]
+    warmup_steps: NotNegative
+    hold_steps: NotNegative
+    decay_steps: Positive
     init_lr_scale: float = Field(default=0.01, ge=0, le=1)
     """Factor of the rate in the first step of the rise."""
     final_lr_scale: float = Field(default=0.01, gt=0, le=1)
@@ -72,3 +70,99 @@ class TriStageConf(Schedule):
     def end(self) -> int:
         """Optimizer step from which the rate stays as it is."""
         return self.warmup_steps + self.hold_steps + self.decay_steps + 1
+
+
+class EdenConf(Schedule):
+    """The rate falls with the root of both the step and the epoch (Yao et al. 2023, section
+    3.5).
+    """
+
+    lr_batches: AboveZero = 7500.0
+    """Optimizer steps around which the rate begins to fall."""
+    lr_epochs: AboveZero = 3.5
+    """Epochs around which the rate begins to fall."""
+    warmup_batches: NotNegative = 500
+    """Optimizer steps of a linear warm-up."""
+    warmup_start: float = Field(default=0.5, gt=0, le=1)
+    """Factor of the rate in the first step of the warm-up."""
+
+
+class WarmupLrConf(Schedule):
+    """The rate rises linearly during the warm-up, then falls with the inverse square root of the
+    step.
+    """
+
+    warmup_steps: NotNegative = 25000
+    """Optimizer steps; 0: the rate falls from the first step."""
+
+    @property
+    def usual_end(self) -> int | None:
+        """WARM_UPS warm-ups. So a run with a very large `max_epoch`, which its time ends, has a warm-up,
+        too.
+        """
+        return WARM_UPS * self.warmup_steps or None
+
+
+class NoamHoldAnnealingConf(Schedule):
+    """The rate rises, stays constant, then falls with a power of the step.
+
+    Lengths are optimizer steps (`_steps`) or shares of `max_steps` (`_ratio`).
+    """
+
+    max_steps: Positive
+    """Optimizer step from which the rate is `min_lr`."""
+    warmup_steps: Positive | None = None
+    warmup_ratio: float | None = Field(default=None, gt=0, le=1)
+    hold_steps: NotNegative | None = None
+    hold_ratio: float | None = Field(default=None, ge=0, le=1)
+    decay_rate: float = Field(default=0.5, gt=0)
+    """Power of the fall; 0.5: inverse square root."""
+    min_lr: float = Field(default=0.0, ge=0)
+
+    @model_validator(mode="after")
+    def _one_length_each(self) -> NoamHoldAnnealingConf:
+        """Raise ValueError if warm-up or hold has two lengths, or both are longer than the run."""
+        for part in ("warmup", "hold"):
+            if (
+                getattr(self, f"{part}_steps") is not None
+                and getattr(self, f"{part}_ratio") is not None
+            ):
+                raise ValueError(f"give {part}_steps or {part}_ratio, not both")
+
+        if self.warmup_steps is None and self.warmup_ratio is None:
+            raise ValueError(
+                "warmup_steps or warmup_ratio is required: the rate falls relative to the warm-up"
+            )
+
+        if self.warmup + self.hold > self.max_steps:
+            raise ValueError(
+                f"warm-up {self.warmup} and hold {self.hold} are longer than max_steps "
+                f"{self.max_steps}"
+            )
+
+        return self
+
+    @property
+    def end(self) -> int:
+        """Optimizer step from which the rate stays as it is."""
+        return self.max_steps
+
+    @property
+    def warmup(self) -> int:
+        """Optimizer steps of the rise."""
+        return self.warmup_steps or max(1, round((self.warmup_ratio or 0) * self.max_steps))
+
+    @property
+    def hold(self) -> int:
+        """Optimizer steps at the full rate."""
+        return self.hold_steps or round((self.hold_ratio or 0) * self.max_steps)
+
+
+SCHEDULER_CONFS: dict[str, type[Schedule]] = {
+    "warmuplr": WarmupLrConf,
+    "NoamHoldAnnealing": NoamHoldAnnealingConf,
+    "WarmupCosine": WarmupCosineConf,
+    "tri_stage": TriStageConf,
+    "eden": EdenConf,
+}
+"""{name in the yaml: section}."""

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from wenet_uio.config.base import Section
+from wenet_uio.config.base import NotNegative, Positive, Section, ZeroOrMore
 from wenet_uio.config.named_code import Loaded
 
 Language = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$")]
@@ -33,7 +33,7 @@ class PartConf(Section):
     """paraformer: dictionary with lines `word piece piece ...`."""
     non_lang_syms_path: str | None = None
     """File of non-language symbols such as {NOISE}, one per line. Each symbol is one token."""
-    sample_alpha: Annotated[float, Field(ge=0)] | None = None
+    sample_alpha: ZeroOrMore | None = None
     """bpe, sentencepiece: sub-word regularisation in training. The pieces of each word are drawn. A
     unigram model draws with the probability P ** alpha (0.1 to 0.5). A BPE model leaves out a merge
     with the probability alpha (0.1). None: always the best pieces. Not with batch_tokens, max_tps
@@ -42,7 +42,7 @@ class PartConf(Section):
     """Segmentations of a word that a unigram model draws from."""
     is_multilingual: bool = False
     """whisper: false for a model that knows English only."""
-    num_languages: Annotated[int, Field(gt=0)] = 99
+    num_languages: Positive = 99
     """whisper: number of languages that have a token: 100 since large-v3. A model that knows English
     only has the tokens of 99 languages, too."""
 
@@ -63,7 +63,7 @@ class TokenizerConf(PartConf):
     """aggregate: field of a sample, or tag of its source, that says the language of the text.
     Without this field it is `target_language` (of a pair of texts), `target_lang` or `language`;
     that of the first text of a pair is `source_language` or `source_lang`."""
-    special_tokens: dict[str, Annotated[int, Field(ge=0)]] | None = None
+    special_tokens: dict[str, NotNegative] | None = None
     """Ids of <blank>, <unk>, <sos>, <eos>. Default of <sos> and <eos>: the unit <sos/eos>, else the
     last id."""
 

@@ -7,112 +7,89 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from wenet_uio.config.base import NotNegative, Positive, Section
-from wenet_uio.config.names import known_name
+from wenet_uio.config.base import NotNegative, Positive, Section, known_name
 from wenet_uio.config.optimizer import (
     OPTIMIZERS,
     AdamConf,
     Decay,
     OptimizerConf,
-    Rate,
     optimizer_kind,
 )
-from wenet_uio.config.regularisation import RegularisationKeys
-from wenet_uio.config.schedules import Schedule, TriStageConf, WarmupCosineConf
+from wenet_uio.config.schedules import (
+    SCHEDULER_CONFS,
+    EdenConf,
+    NoamHoldAnnealingConf,
+    TriStageConf,
+    WarmupCosineConf,
+    WarmupLrConf,
+)
+
+
+class ModelAvgConf(Section):
+    """Running average of the weights, updated while the run trains."""
+
+    interval: Positive = 100
+    """Optimizer steps between two updates."""
+    decay: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """The average is exponential: each update multiplies it by `decay` and adds 1 - decay of the
+    weights. Null: all updates have equal weight, so that `average_model.py` can average ranges of
+    epochs, by default the last five."""
+    since: NotNegative = 0
+    """Optimizer step after which weights count."""
+
+    @model_validator(mode="after")
+    def _decay_needs_no_start(self) -> ModelAvgConf:
+        if self.decay is not None and self.since:
+            raise ValueError(
+                "give decay or since, not both: an exponential average forgets its start"
+            )
+        return self
+
+
+class RegularisationKeys(Section):
+    """Consistency of two views (CR-CTC), label smoothing of CTC, intermediate CTC, and the running
+    average.
+    """
+
+    cr_loss_scale: float = Field(default=0.0, ge=0)
+    """Weight of `loss_cr` in the loss: the divergence between the CTC posteriors of two augmented
+    views of each utterance (Yao et al. 2024, https://arxiv.org/abs/2410.05101). 0: one view. The
+    paper has 0.2 for CTC alone, and 0.02 beside an attention decoder or a transducer with a CTC
+    weight of 0.1."""
+    cr_warmup_steps: NotNegative = 0
+    """Optimizer steps in which the weight of `loss_cr` rises linearly to `cr_loss_scale`."""
+    cr_time_mask_ratio: float = Field(default=2.5, gt=0)
+    """With two views, spec_aug has this many times `num_t_mask` masks of time."""
+    ctc_label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the CTC loss that is the divergence of the posteriors of all frames from the uniform
+    distribution (Kim et al. 2018, https://arxiv.org/abs/1711.02212)."""
+    ctc_detach_steps: NotNegative | None = None
+    """Optimizer steps from the start of the run in which the gradient of the CTC loss does not reach
+    the encoder, so that a new CTC layer cannot spoil a trained encoder. Null: 0, and all steps of a
+    run that starts from a model without trained CTC."""
+    ctc_texts: str | None = None
+    """File of texts (key, then text): the CTC layer learns only the units of these texts, and the
+    others get the probability 0. With tens of thousands of units, CTC costs most of a step
+    otherwise. Null: all units."""
+    interctc_layer_idx: tuple[Positive, ...] | None = None
+    """Encoder blocks, from 1, that get a CTC loss of their own (Lee and Watanabe 2021,
+    https://arxiv.org/abs/2102.03216), such as [6] of 12; all but the last are possible. Null:
+    none."""
+    interctc_weight: float = Field(default=0.3, gt=0, lt=1)
+    """Share of the CTC loss that is the mean over these blocks; the last block has the rest."""
+    interctc_conditioning: bool = False
+    """The block after each of them also sees its CTC posteriors, in decoding too (self-conditioned
+    CTC, Nozaki and Komatsu 2021, https://arxiv.org/abs/2104.02724). The weights are
+    `encoder.conditioning_layer`. Such a model does not stream, and is exported to ONNX for whole
+    utterances only."""
+    model_avg: ModelAvgConf | None = None
+    """Running average of the weights, saved as running_N.pt beside epoch_N.pt; null: none."""
+
 
 Hours = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 ENDLESS = 1_000_000_000
 """`max_epoch` of a run that ends by its steps."""
-WARM_UPS = 20
-"""Length of WarmupLR in times of its warm-up, if the time ends a run: the rate is at 22 % of its highest
-then."""
 Projection = Literal["linear_q", "linear_k", "linear_v", "linear_out"]
-
-
-class EdenConf(Schedule):
-    """The rate falls with the root of both the step and the epoch (Yao et al. 2023, section
-    3.5).
-    """
-
-    lr_batches: Rate = 7500.0
-    """Optimizer steps around which the rate begins to fall."""
-    lr_epochs: Rate = 3.5
-    """Epochs around which the rate begins to fall."""
-    warmup_batches: NotNegative = 500
-    """Optimizer steps of a linear warm-up."""
-    warmup_start: float = Field(default=0.5, gt=0, le=1)
-    """Factor of the rate in the first step of the warm-up."""
-
-
-class WarmupLrConf(Schedule):
-    """The rate rises linearly during the warm-up, then falls with the inverse square root of the
-    step.
-    """
-
-    warmup_steps: NotNegative = 25000
-    """Optimizer steps; 0: the rate falls from the first step."""
-
-    @property
-    def usual_end(self) -> int | None:
-        """WARM_UPS warm-ups. So a run with a very large `max_epoch`, which its time ends, has a warm-up,
-        too.
-        """
-        return WARM_UPS * self.warmup_steps or None
-
-
-class NoamHoldAnnealingConf(Schedule):
-    """The rate rises, stays constant, then falls with a power of the step.
-
-    Lengths are optimizer steps (`_steps`) or shares of `max_steps` (`_ratio`).
-    """
-
-    max_steps: Positive
-    """Optimizer step from which the rate is `min_lr`."""
-    warmup_steps: Positive | None = None
-    warmup_ratio: float | None = Field(default=None, gt=0, le=1)
-    hold_steps: NotNegative | None = None
-    hold_ratio: float | None = Field(default=None, ge=0, le=1)
-    decay_rate: float = Field(default=0.5, gt=0)
-    """Power of the fall; 0.5: inverse square root."""
-    min_lr: float = Field(default=0.0, ge=0)
-
-    @model_validator(mode="after")
-    def _one_length_each(self) -> NoamHoldAnnealingConf:
-        """Raise ValueError if warm-up or hold has two lengths, or both are longer than the run."""
-        for part in ("warmup", "hold"):
-            if (
-                getattr(self, f"{part}_steps") is not None
-                and getattr(self, f"{part}_ratio") is not None
-            ):
-                raise ValueError(f"give {part}_steps or {part}_ratio, not both")
-
-        if self.warmup_steps is None and self.warmup_ratio is None:
-            raise ValueError(
-                "warmup_steps or warmup_ratio is required: the rate falls relative to the warm-up"
-            )
-
-        if self.warmup + self.hold > self.max_steps:
-            raise ValueError(
-                f"warm-up {self.warmup} and hold {self.hold} are longer than max_steps "
-                f"{self.max_steps}"
-            )
-
-        return self
-
-    @property
-    def end(self) -> int:
-        """Optimizer step from which the rate stays as it is."""
-        return self.max_steps
-
-    @property
-    def warmup(self) -> int:
-        """Optimizer steps of the rise."""
-        return self.warmup_steps or max(1, round((self.warmup_ratio or 0) * self.max_steps))
-
-    @property
-    def hold(self) -> int:
-        """Optimizer steps at the full rate."""
-        return self.hold_steps or round((self.hold_ratio or 0) * self.max_steps)
 
 
 class LoraConf(Section):
@@ -126,13 +103,6 @@ class LoraConf(Section):
     lora_dropout: Decay = 0.0
 
 
-SCHEDULER_CONFS: dict[str, type[Schedule]] = {
-    "warmuplr": WarmupLrConf,
-    "NoamHoldAnnealing": NoamHoldAnnealingConf,
-    "WarmupCosine": WarmupCosineConf,
-    "tri_stage": TriStageConf,
-    "eden": EdenConf,
-}
 ENGINES = ("torch_ddp", "torch_fsdp", "deepspeed")
 
 

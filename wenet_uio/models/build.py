@@ -132,8 +132,8 @@ def build_decoder(
     Raises:
         ValueError: its heads do not divide the width of the encoder.
     """
-    assert isinstance(config.decoder_conf, DecoderConf), "config.parts checks it"
-    assert config.decoder is not None, "config.parts checks it"
+    assert isinstance(config.decoder_conf, DecoderConf), "config.checks checks it"
+    assert config.decoder is not None, "config.checks checks it"
     check_heads(config, encoder)
     return DECODERS[config.decoder](
         vocabulary.size, encoder.traits.output_size, config.decoder_conf

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from wenet_uio.base.files import locked, written_aside
 from wenet_uio.prepare.shard_job import RECEIPTS, ShardJob, receipt_of_earlier_run
-from wenet_uio.prepare.shard_naming import ShardNaming
+from wenet_uio.prepare.sharding import ShardNaming
 
 
 @contextmanager

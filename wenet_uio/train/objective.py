@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.functional import pad
 
 from wenet_uio.config import Config
-from wenet_uio.config.regularisation import RegularisationKeys
+from wenet_uio.config.train import RegularisationKeys
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models.arithmetic import autocast
 from wenet_uio.models.trainable_model import TrainableModel

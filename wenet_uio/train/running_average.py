@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from wenet_uio.config.regularisation import ModelAvgConf
+from wenet_uio.config.train import ModelAvgConf
 
 
 class RunningAverage:

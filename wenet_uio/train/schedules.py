@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Mapping
 
 from wenet_uio.config.optimizer import OptimizerConf
-from wenet_uio.config.schedules import TriStageConf, WarmupCosineConf
-from wenet_uio.config.train import (
+from wenet_uio.config.schedules import (
     EdenConf,
     NoamHoldAnnealingConf,
-    TrainKeys,
+    TriStageConf,
+    WarmupCosineConf,
     WarmupLrConf,
 )
+from wenet_uio.config.train import TrainKeys
 
 Schedule = Callable[[float, float], float]
 """Number of an optimizer step, from 1, and number of completed epochs -> factor of the learning

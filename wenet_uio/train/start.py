@@ -19,7 +19,8 @@ from torch import nn
 from wenet_uio.base.hub_address import HubAddress, hub_address, is_hub_address
 from wenet_uio.base.run_files import TRAIN_CONFIG, read_starts
 from wenet_uio.config import Config, load_config
-from wenet_uio.config.train import ENDLESS, WarmupLrConf
+from wenet_uio.config.schedules import WarmupLrConf
+from wenet_uio.config.train import ENDLESS
 from wenet_uio.models.build import build_trainable
 from wenet_uio.models.lora import is_lora
 from wenet_uio.models.speech_model import Vocabulary

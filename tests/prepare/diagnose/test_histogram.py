@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from wenet_uio.prepare.diagnose.histogram import LogHistogram
+from wenet_uio.prepare.diagnose.findings import LogHistogram
 
 
 def histogram(values):

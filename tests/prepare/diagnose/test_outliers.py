@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from wenet_uio.prepare.diagnose.check import usual_range
-from wenet_uio.prepare.diagnose.histogram import LogHistogram
+from wenet_uio.prepare.diagnose.findings import LogHistogram
 
 
 def test_outliers_lie_three_quartile_ranges_beyond_the_quartiles():

@@ -25,7 +25,7 @@ from tests.support.train.tiny import (
     tiny_config,
     two_views,
 )
-from wenet_uio.config.regularisation import ModelAvgConf
+from wenet_uio.config.train import ModelAvgConf
 from wenet_uio.models import build_model
 from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine

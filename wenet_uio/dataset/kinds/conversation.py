@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from pydantic import Field, field_validator
+from pydantic import field_validator
 
 from wenet_uio.audio.decoders import AudioError, why_past_the_end
 from wenet_uio.audio.read import read_audio
+from wenet_uio.config.base import AboveZero
 from wenet_uio.config.source import Buckets, SourceConf, SourceType
 from wenet_uio.dataset.chain.tokens import Filter, Tokenize
 from wenet_uio.dataset.corpus.base import Kind, Texts
@@ -60,7 +61,7 @@ class ConversationConf(SourceConf):
     """Conversations, as NeMo has them."""
 
     manifest_filepath: Buckets
-    token_equivalent_duration: Annotated[float, Field(gt=0)] | None = None
+    token_equivalent_duration: AboveZero | None = None
     """Seconds of audio that count as one token; default 0.08."""
     audio_locator_tag: str = "[audio]"
     """Stands for an audio turn in the text of a conversation."""

@@ -23,12 +23,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Annotated, Any, NamedTuple
-
-from pydantic import Field
+from typing import Any, NamedTuple
 
 from wenet_uio.audio.decoders import MOST_SAMPLES
-from wenet_uio.config.base import ConfigError
+from wenet_uio.config.base import AboveZero, ConfigError
 from wenet_uio.config.dataset import OperatorConf
 from wenet_uio.config.source import Buckets, Paths, SourceConf, SourceType
 from wenet_uio.dataset.corpus.base import Kind, Texts
@@ -61,7 +59,7 @@ class ToSpeakConf(SourceConf):
     speakers_filepath: Paths | None = None
     """Files of speakers, separated by blanks or line ends. Each text gets one of them in each epoch
     as its field `speaker`, unless its line states a `speaker`."""
-    seconds_per_character: Annotated[float, Field(gt=0)] = 0.15
+    seconds_per_character: AboveZero = 0.15
     """Seconds of the longest speech of a character. The plan counts them, and 0.5 s for each text,
     unless a line states its `duration`."""
 

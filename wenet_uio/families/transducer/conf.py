@@ -9,8 +9,8 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from wenet_uio.config import Config
-from wenet_uio.config.base import Section
-from wenet_uio.config.encoder import Activation, DropoutRate, NotNegative, Positive, Probability
+from wenet_uio.config.base import NotNegative, Positive, Probability, Section
+from wenet_uio.config.encoder import Activation, DropoutRate
 from wenet_uio.config.model import HybridConf
 
 

@@ -23,8 +23,7 @@ from wenet_uio.dataset.corpus.index import TEXT_ONLY
 from wenet_uio.dataset.open import as_planned
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.prepare.diagnose.check_samples import RATE_EXAMPLES, Checker, Fences, Part, Span
-from wenet_uio.prepare.diagnose.findings import Finding, Report
-from wenet_uio.prepare.diagnose.histogram import LogHistogram
+from wenet_uio.prepare.diagnose.findings import Finding, LogHistogram, Report
 from wenet_uio.text.aggregate import AggregateSplitter
 from wenet_uio.text.labels import OwnUnits, Tokenizer
 from wenet_uio.text.symbols import BLANK, SOS_EOS, UNKNOWN

@@ -19,8 +19,15 @@ from wenet_uio.base.pages import data_uri, render
 from wenet_uio.base.pages.charts import bar_chart
 from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.dataset.types import SampleRef, SkipSample
-from wenet_uio.prepare.diagnose.findings import KEPT, LOSSES, SUSPECTS, Finding, Report
-from wenet_uio.prepare.diagnose.histogram import BINS, LogHistogram
+from wenet_uio.prepare.diagnose.findings import (
+    BINS,
+    KEPT,
+    LOSSES,
+    SUSPECTS,
+    Finding,
+    LogHistogram,
+    Report,
+)
 
 NAMED = 10
 """The text names this many findings of each kind, and this many units."""

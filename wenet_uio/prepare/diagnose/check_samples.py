@@ -28,8 +28,7 @@ from wenet_uio.dataset.frames import frame_count, resampled_length
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.dataset.types import AudioUtterance, Example, SampleRef, SkipSample, Utterance
-from wenet_uio.prepare.diagnose.findings import Finding
-from wenet_uio.prepare.diagnose.histogram import LogHistogram
+from wenet_uio.prepare.diagnose.findings import Finding, LogHistogram
 from wenet_uio.text.aggregate import UnknownLanguageError
 from wenet_uio.text.characters import oddities, visible, without_invisible
 from wenet_uio.text.labels import Tokenizer

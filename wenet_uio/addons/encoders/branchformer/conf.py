@@ -6,12 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import AliasChoices, Field, model_validator
 
+from wenet_uio.config.base import Positive, Probability
 from wenet_uio.config.encoder import (
     Activation,
     EncoderConf,
     FeedForwardConf,
-    Positive,
-    Probability,
     SelfAttention,
     odd_or_causal,
 )

@@ -7,18 +7,17 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
-from wenet_uio.config.chunks import ChunkConf
+from wenet_uio.config.base import NotNegative, Positive
 from wenet_uio.config.encoder import (
     Activation,
+    ChunkConf,
     DropoutRate,
     EncoderSection,
-    NotNegative,
-    Positive,
+    InputLayerConf,
     StackConf,
     heads_divide,
     odd_or_causal,
 )
-from wenet_uio.config.input_layer import InputLayerConf
 from wenet_uio.models.encoders.conformer.conf import ConformerEncoderConf
 
 

@@ -6,9 +6,15 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from wenet_uio.config.chunks import ChunkConf
-from wenet_uio.config.encoder import DropoutRate, EncoderSection, Positive, StackConf, heads_divide
-from wenet_uio.config.memory import MemoryConf
+from wenet_uio.config.base import Positive
+from wenet_uio.config.encoder import (
+    ChunkConf,
+    DropoutRate,
+    EncoderSection,
+    MemoryConf,
+    StackConf,
+    heads_divide,
+)
 from wenet_uio.models.encoders.transformer.conf import TransformerEncoderConf
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.functional import pad
 
 from wenet_uio.addons.encoders.sanm.conf import SanmEncoderConf, SanmEncoderWithTpConf
-from wenet_uio.config.memory import MemoryConf
+from wenet_uio.config.encoder import MemoryConf
 from wenet_uio.models.ctc import Intermediate
 from wenet_uio.models.dropout import Dropout, attended
 from wenet_uio.models.embedding import TABLE_LENGTH, RelPositionalEncoding

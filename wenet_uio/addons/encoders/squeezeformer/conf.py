@@ -6,13 +6,12 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from wenet_uio.config.chunks import ChunkConf
+from wenet_uio.config.base import NotNegative, Positive
 from wenet_uio.config.encoder import (
     Activation,
+    ChunkConf,
     DropoutRate,
     EncoderSection,
-    NotNegative,
-    Positive,
     heads_divide,
     odd_or_causal,
 )

@@ -9,7 +9,8 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field, field_validator, model_validator
 
-from wenet_uio.config.encoder import DropoutRate, EncoderSection, Positive
+from wenet_uio.config.base import Positive
+from wenet_uio.config.encoder import DropoutRate, EncoderSection
 
 OfStacks = Annotated[tuple[Positive, ...], Field(min_length=1)]
 """One number for each stack, or one for all stacks."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from wenet_uio.config import Config, ConfigError
-from wenet_uio.config.encoder import NotNegative
+from wenet_uio.config.base import NotNegative
 from wenet_uio.config.model import CtcAttentionConf
 
 

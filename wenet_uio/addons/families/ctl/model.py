@@ -40,7 +40,7 @@ class CtlModel(ASRModel):
         weights: LossWeights = LossWeights(),  # noqa: B008 - frozen
     ) -> None:
         super().__init__(encoder, decoder, vocabulary, conf, weights)
-        assert encoder.traits.trained_in_chunks, "config.parts checks it"
+        assert encoder.traits.trained_in_chunks, "config.checks checks it"
         self.negatives, self.temperature = conf.n_negatives, conf.logit_temp
         self.ctl_weight = conf.ctl_weight if conf.n_negatives else 0.0
 

@@ -9,16 +9,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from wenet_uio.config import Config, ConfigError
-from wenet_uio.config.base import Section
-from wenet_uio.config.encoder import (
-    AttentionConf,
-    DropoutRate,
-    NotNegative,
-    Positive,
-    Probability,
-    StackConf,
-)
-from wenet_uio.config.memory import MemoryConf
+from wenet_uio.config.base import NotNegative, Positive, Probability, Section
+from wenet_uio.config.encoder import AttentionConf, DropoutRate, MemoryConf, StackConf
 from wenet_uio.config.model import ModelKeys
 
 One = Annotated[float, Field(ge=1.0, le=1.0)]

@@ -25,7 +25,7 @@ from wenet_uio.addons.nemo.config.sources import (
     without_missing_paths,
 )
 from wenet_uio.config.base import ConfigError
-from wenet_uio.config.weighted_paths import WEIGHTED, without_weights
+from wenet_uio.config.source import WEIGHTED, without_weights
 
 PER_BATCH = {"round_robin": "round_robin", "randomized_round_robin": "weighted", "zip": "zip"}
 """{sampler_fusion of NeMo: per_batch}."""

@@ -6,12 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from wenet_uio.config.base import Positive
 from wenet_uio.config.encoder import (
     Activation,
     EncoderConf,
     FeedForwardConf,
     LimitedContextConf,
-    Positive,
     odd_or_causal,
 )
 
