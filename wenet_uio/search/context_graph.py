@@ -68,7 +68,7 @@ class ContextGraph:
         # One token can take back many negative bonuses at once, so their growth has no limit.
         self.most: float = max(scores, default=0.0) if min(scores, default=0.0) >= 0 else torch.inf
 
-        transitions, pending = _automaton(phrases, scores)
+        transitions, pending = _build_automaton(phrases, scores)
         keys, order = torch.tensor(list(transitions), device=device).sort()
         targets, earned = zip(*transitions.values(), strict=True)
 
@@ -147,7 +147,7 @@ class _Trie(NamedTuple):
     """Score of the phrase that ends at the node; 0 if none does."""
 
 
-def _trie(phrases: Sequence[Sequence[int]], scores: Sequence[float]) -> _Trie:
+def _build_trie(phrases: Sequence[Sequence[int]], scores: Sequence[float]) -> _Trie:
     """Build the trie of phrases with their scores."""
     trie = _Trie([{}], [0], [0.0])
     for phrase, score in zip(phrases, scores, strict=True):
@@ -180,7 +180,7 @@ class _Level(NamedTuple):
     """For each node the mask of the tokens that no complete phrase of the level covers."""
 
 
-def _levels(trie: _Trie, suffix: Sequence[int], order: Sequence[int]) -> list[_Level]:
+def _build_levels(trie: _Trie, suffix: Sequence[int], order: Sequence[int]) -> list[_Level]:
     """Cut the scores into levels: their gains add up to the score of each phrase.
 
     Args:
@@ -192,15 +192,15 @@ def _levels(trie: _Trie, suffix: Sequence[int], order: Sequence[int]) -> list[_L
     levels: list[_Level] = []
     for below, bound in pairwise([0.0, *rising]):
         ends = [score >= bound for score in trie.score]
-        levels.append(_level(trie, suffix, order, ends, bound - below))
+        levels.append(_build_level(trie, suffix, order, ends, bound - below))
     for above, bound in pairwise([0.0, *falling]):
         ends = [score <= bound for score in trie.score]
-        levels.append(_level(trie, suffix, order, ends, bound - above))
+        levels.append(_build_level(trie, suffix, order, ends, bound - above))
 
     return levels
 
 
-def _level(
+def _build_level(
     trie: _Trie, suffix: Sequence[int], order: Sequence[int], ends: Sequence[bool], gain: float
 ) -> _Level:
     """Build a level.
@@ -222,12 +222,12 @@ def _level(
     return _Level(gain, begun, [~mask for mask in ended])
 
 
-def _by_node(masks: Iterable[Sequence[int]], nodes: int) -> list[tuple[int, ...]]:
+def _masks_by_node(masks: Iterable[Sequence[int]], nodes: int) -> list[tuple[int, ...]]:
     """Return for each node its mask of each level; empty tuples without levels."""
     return list(zip(*masks, strict=True)) or [()] * nodes
 
 
-def _automaton(
+def _build_automaton(
     phrases: Sequence[Sequence[int]], scores: Sequence[float]
 ) -> tuple[dict[int, tuple[int, float]], list[float]]:
     """Build the automaton of all phrases; state 0 is the state of the empty sequence.
@@ -240,12 +240,12 @@ def _automaton(
             for all transitions to state 0 without a bonus. The second result is the bonus of the
             pending tokens of each state.
     """
-    trie = _trie(phrases, scores)
-    next_nodes, suffix, order = _next_nodes(trie)
-    levels = _levels(trie, suffix, order)
+    trie = _build_trie(phrases, scores)
+    next_nodes, suffix, order = _link_nodes(trie)
+    levels = _build_levels(trie, suffix, order)
     gains = [level.gain for level in levels]
-    begun = _by_node((level.begun for level in levels), len(order))
-    open_tokens = _by_node((level.open for level in levels), len(order))
+    begun = _masks_by_node((level.begun for level in levels), len(order))
+    open_tokens = _masks_by_node((level.open for level in levels), len(order))
 
     # A state is a trie node and, for each level, the mask of the tokens that are pending.
     states: list[tuple[int, tuple[int, ...]]] = [(0, (0,) * len(levels))]
@@ -261,18 +261,18 @@ def _automaton(
             if target_number == len(states):
                 states.append(state)
 
-            transitions[number << 32 | token] = target_number, _bonus(gains, counted)
+            transitions[number << 32 | token] = target_number, _sum_of_bonus(gains, counted)
 
     transitions[_NO_KEY] = 0, 0.0
-    return transitions, [_bonus(gains, pending) for _, pending in states]
+    return transitions, [_sum_of_bonus(gains, pending) for _, pending in states]
 
 
-def _bonus(gains: Sequence[float], masks: Sequence[int]) -> float:
+def _sum_of_bonus(gains: Sequence[float], masks: Sequence[int]) -> float:
     """Return the bonus of the tokens of a mask for each level."""
     return sum(map(mul, gains, map(int.bit_count, masks)))
 
 
-def _next_nodes(trie: _Trie) -> tuple[list[dict[int, int]], list[int], list[int]]:
+def _link_nodes(trie: _Trie) -> tuple[list[dict[int, int]], list[int], list[int]]:
     """Find {token: next node} of each node, without the transitions that equal those of the root.
 
     Returns:

@@ -83,7 +83,7 @@ def decode_encoded(
     """
     check_search(model, search.modes, search.options)
     encoder_out, lengths = encoded
-    size = _searched_together(model, encoder_out, search)
+    size = _group_size(model, encoder_out, search)
     if size >= len(encoder_out):
         return _search(model, encoded, search, ctc_prefixes)
 
@@ -92,7 +92,7 @@ def decode_encoded(
         _search(
             model,
             (encoder_out[rows], lengths[rows]),
-            search._replace(options=search.options.of_utterances(rows)),
+            search._replace(options=search.options.select_utterances(rows)),
             None if ctc_prefixes is None else ctc_prefixes[rows],
         )
         for rows in groups
@@ -118,26 +118,21 @@ def _search(
     results: dict[str, list[NBest]] = {}
     for mode in search.modes:
         nbests = searches[mode](batch)
-        results[mode] = [_wanted(batch, row, nbest) for row, nbest in enumerate(nbests)]
+        results[mode] = [_finished(batch, row, nbest) for row, nbest in enumerate(nbests)]
 
     return results
 
 
-def _searched_together(model: DecodingModel, encoder_out: torch.Tensor, search: Search) -> int:
+def _group_size(model: DecodingModel, encoder_out: torch.Tensor, search: Search) -> int:
     """Return how many utterances of encoder frames (B, T', D) are searched together, at least 1."""
+    needs = {mode.name: mode.needs for mode in model.family.decoding.modes}
+    reads_ctc = model.ctc_weight != 0 and (
+        search.options.token_times or any("ctc_weight" in needs[mode] for mode in search.modes)
+    )
     count, frames, _ = encoder_out.shape
-    if frames == 0 or not _needs_ctc(model, search):
+    if frames == 0 or not reads_ctc:
         return max(1, count)
     return max(1, SCORES_TOGETHER // (frames * model.vocab_size))
-
-
-def _needs_ctc(model: DecodingModel, search: Search) -> bool:
-    """Tell whether a search reads the CTC scores of all labels."""
-    if model.ctc_weight == 0:
-        return False
-
-    needs = {mode.name: mode.needs for mode in model.family.decoding.modes}
-    return search.options.token_times or any("ctc_weight" in needs[mode] for mode in search.modes)
 
 
 def check_search(model: DecodingModel, modes: Sequence[str], options: DecodeOptions) -> None:
@@ -149,7 +144,7 @@ def check_search(model: DecodingModel, modes: Sequence[str], options: DecodeOpti
     check_options(model.family, options)
 
 
-def _wanted(batch: Decoding, row: int, nbest: NBest) -> NBest:
+def _finished(batch: Decoding, row: int, nbest: NBest) -> NBest:
     """Return the first `options.nbest` hypotheses of utterance `row`.
 
     With `options.token_times`, they have the frames of their tokens.
@@ -161,10 +156,10 @@ def _wanted(batch: Decoding, row: int, nbest: NBest) -> NBest:
         return nbest
 
     log_probs = batch.ctc_log_probs[row, : batch.lengths[row]]
-    return [_timed(hypothesis, log_probs, model.blank) for hypothesis in nbest]
+    return [_with_token_times(hypothesis, log_probs, model.blank) for hypothesis in nbest]
 
 
-def _timed(hypothesis: Hypothesis, log_probs: torch.Tensor, blank: int) -> Hypothesis:
+def _with_token_times(hypothesis: Hypothesis, log_probs: torch.Tensor, blank: int) -> Hypothesis:
     """Add frame and confidence of each token to a hypothesis.
 
     Args:

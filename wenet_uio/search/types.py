@@ -146,7 +146,7 @@ class DecodeOptions(RequestOptions):
                 f"transducer_weight: expected above 0 and up to 1, found {self.transducer_weight}"
             )
 
-    def of_utterances(self, rows: slice) -> DecodeOptions:
+    def select_utterances(self, rows: slice) -> DecodeOptions:
         """Return the options of some utterances of a batch."""
         if not isinstance(self.language, tuple):
             return self
