@@ -16,9 +16,9 @@ from tests.addons.serve.test_serve import self_signed
 from tests.support.serve.clients import START, sentences, served, speak
 from tests.support.serve.raw_clients import frame, raw_socket, until
 from wenet_uio.addons.serve.connections import MOST_UNPROVEN, Connection, Connections
-from wenet_uio.addons.serve.listen import FullLog
 from wenet_uio.addons.serve.metrics import Metrics
 from wenet_uio.addons.serve.options import Limits, ServeOptions
+from wenet_uio.addons.serve.server_loop import FullLog
 
 
 def address(server):

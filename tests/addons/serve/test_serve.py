@@ -19,9 +19,9 @@ from tests.support.serve.clients import START, of_type
 from wenet_uio.addons.listen.load import load_model
 from wenet_uio.addons.serve import command as serve
 from wenet_uio.addons.serve.app import Server
-from wenet_uio.addons.serve.listen import is_fault_of_server
-from wenet_uio.addons.serve.listen import serve as listen
 from wenet_uio.addons.serve.options import ServeOptions
+from wenet_uio.addons.serve.server_loop import is_fault_of_server
+from wenet_uio.addons.serve.server_loop import serve as listen
 
 
 @pytest.fixture(scope="module")

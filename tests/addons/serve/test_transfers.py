@@ -5,11 +5,11 @@ import asyncio
 import aiohttp
 import pytest
 
-from tests.addons.serve.test_forms import BOUNDARY, PATH, form
 from tests.addons.serve.test_transcriptions import encoded
+from tests.addons.serve.test_uploads import BOUNDARY, PATH, form
 from tests.support.serve.clients import served
 from tests.support.serve.raw_clients import until
-from wenet_uio.addons.serve import transfers
+from wenet_uio.addons.serve import uploads
 from wenet_uio.addons.serve.options import Limits, ServeOptions
 
 
@@ -46,7 +46,7 @@ async def crowd(server, count, body, ask):
         slow = [asyncio.create_task(status_of(client, url, body())) for _ in range(count)]
         while arriving(server) < min(count, 8) and not all(task.done() for task in slow):
             await asyncio.sleep(0.01)
-        await asyncio.sleep(transfers.YOUNG + 0.1)
+        await asyncio.sleep(uploads.YOUNG + 0.1)
         answered = await ask(client, url)
         ended = [task.result() for task in slow if task.done()]
         for task in slow:
@@ -56,7 +56,7 @@ async def crowd(server, count, body, ask):
 
 
 def test_slow_uploads_take_no_place_of_others(recogniser, talk, monkeypatch):
-    monkeypatch.setattr(transfers, "YOUNG", 0.2)
+    monkeypatch.setattr(uploads, "YOUNG", 0.2)
 
     async def ask(client, url):
         return [await status_of(client, url, form(talk)) for _ in range(5)]
@@ -71,7 +71,7 @@ def test_slow_uploads_take_no_place_of_others(recogniser, talk, monkeypatch):
 
 
 def test_uploads_that_are_not_slow_do_not_give_way(recogniser, talk, monkeypatch):
-    monkeypatch.setattr(transfers, "YOUNG", 0.2)
+    monkeypatch.setattr(uploads, "YOUNG", 0.2)
 
     async def ask(client, url):
         return await status_of(client, url, form(talk))

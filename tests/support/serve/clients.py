@@ -57,7 +57,7 @@ def served(
     `options`: ServeOptions, by default as they are; `send_buffer`: bytes that the system keeps for a
     client that reads nothing. Without the add-on the test is skipped.
     """
-    serve = pytest.importorskip("wenet_uio.addons.serve.listen")
+    serve = pytest.importorskip("wenet_uio.addons.serve.server_loop")
     from wenet_uio.addons.serve.app import Server
     from wenet_uio.addons.serve.options import ServeOptions
 

@@ -26,12 +26,12 @@ from wenet_uio.addons.serve.access import (
 from wenet_uio.addons.serve.connections import Connections, connection_of
 from wenet_uio.addons.serve.engine import Engine
 from wenet_uio.addons.serve.events import GoneError
-from wenet_uio.addons.serve.forms import EncodingError, check_encoding
 from wenet_uio.addons.serve.messages import LimitError, RefusedError, Start, check_scores, error_of
 from wenet_uio.addons.serve.metrics import Metrics
 from wenet_uio.addons.serve.options import ServeOptions
 from wenet_uio.addons.serve.session import Session
 from wenet_uio.addons.serve.transcriptions import Transcriptions, spelled
+from wenet_uio.addons.serve.uploads import EncodingError, check_encoding
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.base.messages import listed
 

@@ -24,7 +24,6 @@ from wenet_uio.addons.listen.recogniser import SpeechRecogniser
 from wenet_uio.addons.listen.results import Transcript, TranscriptSegment, part_of_text
 from wenet_uio.addons.listen.tracks import ChosenChannel, parse_channel
 from wenet_uio.addons.serve.events import EventFeed, GoneError
-from wenet_uio.addons.serve.forms import Upload
 from wenet_uio.addons.serve.messages import (
     MOST_PHRASE_CHARACTERS,
     MOST_PHRASES,
@@ -39,7 +38,7 @@ from wenet_uio.addons.serve.messages import (
 )
 from wenet_uio.addons.serve.metrics import Metrics
 from wenet_uio.addons.serve.options import ServeOptions
-from wenet_uio.addons.serve.transfers import Transfers
+from wenet_uio.addons.serve.uploads import Transfers, Upload
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.interruption import interruptible
 from wenet_uio.audio.read import audio_info, is_array

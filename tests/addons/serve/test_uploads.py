@@ -13,8 +13,8 @@ import pytest
 from tests.addons.serve.test_connections import address
 from tests.addons.serve.test_transcriptions import encoded, post
 from tests.support.serve.clients import openai_client, served
-from wenet_uio.addons.serve.forms import MOST_FIELD_BYTES, MOST_PARTS
 from wenet_uio.addons.serve.options import ServeOptions
+from wenet_uio.addons.serve.uploads import MOST_FIELD_BYTES, MOST_PARTS
 
 PATH = "/v1/audio/transcriptions"
 BOUNDARY = {"Content-Type": "multipart/form-data; boundary=x"}
