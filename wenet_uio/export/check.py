@@ -207,18 +207,18 @@ def compare(
                 f"{tuple(log_probs.shape)}, the checkpoint {tuple(reference.log_probs.shape)}"
             )
 
-        found_differences = [_largest_of(reference.log_probs - log_probs)]
+        log_prob_gaps = [_largest_size(reference.log_probs - log_probs)]
         recognised = {
             GREEDY: ctc_greedy_search(log_probs, _lengths(log_probs), exported.blank)[0][0].tokens
         }
         if RESCORING in modes:
             assert isinstance(exported, ExportedModel), "model.onnx of sherpa-onnx has no decoder"
             score = _decoder_score(exported, encoder_out, reference.tokens[RESCORING])
-            found_differences.append(abs(reference.decoder_score - score))
+            log_prob_gaps.append(abs(reference.decoder_score - score))
             recognised[RESCORING] = _rescored(exported, encoder_out, log_probs, options)
 
-        for difference in found_differences:
-            largest = _larger(largest, difference)
+        for gap in log_prob_gaps:
+            largest = _larger(largest, gap)
 
         for mode in modes:
             expected, others = reference.tokens[mode], recognised[mode]
@@ -232,7 +232,7 @@ def compare(
     return Agreement(len(references) - beginnings, tuple(differences), largest, tokens, beginnings)
 
 
-def _largest_of(differences: torch.Tensor) -> float:
+def _largest_size(differences: torch.Tensor) -> float:
     """Return the largest size of the differences; 0 if there is no frame."""
     return differences.abs().max().item() if differences.numel() else 0.0
 

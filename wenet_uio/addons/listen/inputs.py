@@ -83,8 +83,8 @@ class Input:
         source = self.open()
         info = audio_info(source)
         self.seconds = info.num_samples / info.sample_rate
-        unheard = "" if has_words else _silence(source, tracks)
-        for warning in (info.cut_short, unheard or _lost(tracks)):
+        unheard = "" if has_words else _silence_warning(source, tracks)
+        for warning in (info.cut_short, unheard or _lost_sound_warning(tracks)):
             if warning:
                 log.warning("warning: %s: %s", self.name, warning)
 
@@ -153,13 +153,13 @@ def samples_of(samples: Any, sample_rate: int) -> Samples:
     return Samples(columns.astype(dtype, copy=False), int(sample_rate))
 
 
-def _silence(source: Source, tracks: Tracks) -> str:
+def _silence_warning(source: Source, tracks: Tracks) -> str:
     """Say that what was transcribed is silent; empty if it is not."""
     is_silent_channel = [is_silent(levels) for levels in channel_levels(source)]
     if all(is_silent_channel):
         return f"no channel is louder than {SILENT:g} dBFS"
 
-    numbers = _numbers(tracks)
+    numbers = _channel_numbers(tracks)
     if not numbers or not all(is_silent_channel[number] for number in numbers):
         return ""
     with_sound = [number for number, silent in enumerate(is_silent_channel) if not silent]
@@ -169,17 +169,17 @@ def _silence(source: Source, tracks: Tracks) -> str:
     )
 
 
-def _lost(tracks: Tracks) -> str:
+def _lost_sound_warning(tracks: Tracks) -> str:
     """Say which channels with sound were not transcribed; empty if there is none."""
     if not tracks.lost:
         return ""
     return (
-        f"channel {_listed(_numbers(tracks))} was transcribed; channels with other sound: "
+        f"channel {_listed(_channel_numbers(tracks))} was transcribed; channels with other sound: "
         f"{_listed(tracks.lost)}; {ADVICE}"
     )
 
 
-def _numbers(tracks: Tracks) -> list[int]:
+def _channel_numbers(tracks: Tracks) -> list[int]:
     """Return the numbers of the channels; none for the mean of all."""
     return [track.channel for track in tracks.chosen if track.channel != "mix"]
 

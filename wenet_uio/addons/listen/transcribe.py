@@ -111,35 +111,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed = 0
 
     recognised = with_progress(recogniser.iterate(inputs, options), inputs)
-    for number, segments in by_input(recognised, len(inputs)):
-        lines = written(with_warning(segments, args.audio[number]), args.audio[number], args)
-        failed += not transcribed(lines, args.audio[number], outputs[number])
+    for number, segments in segments_by_input(recognised, len(inputs)):
+        audio, output = args.audio[number], outputs[number]
+        lines = transcript_lines(with_warning(segments, audio), audio, args)
+        try:
+            write_lines(lines, output)
+        except BrokenPipeError:
+            raise
+        except (AudioError, OSError) as error:
+            say(f"error: {audio}: {str(error).removeprefix(f'{audio}: ')}", sys.stderr)
+            failed += 1
+        else:
+            if output is not None:
+                with tqdm.external_write_mode(sys.stderr):
+                    note(f"wrote {output}")
 
     return 1 if failed else 0
 
 
-def transcribed(lines: Iterable[str], audio: str, output: Path | None) -> bool:
-    """Write the lines of an audio file; says where, or why the file cannot be read.
-
-    Returns:
-        Whether it could be read.
-    """
-    try:
-        write(lines, output)
-    except (AudioError, OSError) as error:
-        if isinstance(error, BrokenPipeError):
-            raise
-        say(f"error: {audio}: {str(error).removeprefix(f'{audio}: ')}", sys.stderr)
-        return False
-
-    if output is not None:
-        with tqdm.external_write_mode(sys.stderr):
-            note(f"wrote {output}")
-
-    return True
-
-
-def write(lines: Iterable[str], output: Path | None) -> None:
+def write_lines(lines: Iterable[str], output: Path | None) -> None:
     """Write lines to a file, or print each as soon as it is there."""
     if output is None:
         for line in lines:
@@ -189,7 +179,7 @@ def options_of(args: argparse.Namespace) -> TranscribeOptions:
     )
 
 
-def by_input(
+def segments_by_input(
     segments: Iterable[Found], count: int
 ) -> Iterator[tuple[int, Iterator[TranscriptSegment]]]:
     """Yield (number, segments) of each of `count` inputs, also of those without segments."""
@@ -199,13 +189,13 @@ def by_input(
         if group is None or group[0] != number:
             yield number, iter(())
         else:
-            yield number, _segments(group[1])
+            yield number, segments_of_group(group[1])
             group = next(groups, None)
 
 
-def _segments(segments: Iterable[Found]) -> Iterator[TranscriptSegment]:
+def segments_of_group(group: Iterable[Found]) -> Iterator[TranscriptSegment]:
     """Yield the segments of one input; raises the exception that stands in place of a segment."""
-    for _, segment in segments:
+    for _, segment in group:
         if isinstance(segment, Exception):
             raise segment
         yield segment
@@ -242,10 +232,10 @@ def with_warning(segments: Iterable[TranscriptSegment], audio: str) -> Iterator[
         say(f"warning: {audio}: no word was found", sys.stderr)
 
 
-def written(
+def transcript_lines(
     segments: Iterable[TranscriptSegment], audio: str, args: argparse.Namespace
 ) -> Iterable[str]:
-    """Return lines of the transcript of a file, in the format of the options."""
+    """Yield the lines of the transcript of a file, in the format of the options."""
     if args.format == "text":
         name = f"{audio}\t" if len(args.audio) > 1 and args.output_dir is None else ""
         for segment in segments:
