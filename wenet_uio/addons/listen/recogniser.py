@@ -125,7 +125,7 @@ class SpeechRecogniser:
 
         for number, segment in self.iterate(inputs, chosen):
             if isinstance(segment, Exception):
-                raise _with_name(segment, inputs[number].name)
+                raise _named_error(segment, inputs[number].name)
             segments_of[number].append(segment)
 
         transcripts = [
@@ -147,7 +147,7 @@ class SpeechRecogniser:
         with_words: set[int] = set()
         failed: set[int] = set()
         closed = 0
-        segments = transcriber.transcribe(openers, self._cut(options))
+        segments = transcriber.transcribe(openers, self._checked_cutting(options))
 
         # A segment of an input, or the end of all, says that the inputs before it are complete.
         for number, segment in chain(segments, [(len(inputs), None)]):
@@ -230,7 +230,7 @@ class SpeechRecogniser:
         if chunk_size is None:
             chunk_size = fitting_chunk(self.recogniser.model.encoder.traits, USUAL_CHUNK)
         rate = self.sample_rate if sample_rate is None else sample_rate
-        cutting = self._cut(chosen)
+        cutting = self._checked_cutting(chosen)
         search = self._search(chosen)
         search = search._replace(options=replace(search.options, nbest=nbest))
         in_chunks = replace(
@@ -246,7 +246,7 @@ class SpeechRecogniser:
             cutting,
         )
 
-    def _cut(self, options: TranscribeOptions) -> Cutting:
+    def _checked_cutting(self, options: TranscribeOptions) -> Cutting:
         """Return where recordings are cut.
 
         Raises:
@@ -375,7 +375,7 @@ def device_of(name: str) -> torch.device:
     return device
 
 
-def _with_name(error: Exception, name: str) -> Exception:
+def _named_error(error: Exception, name: str) -> Exception:
     """Return an AudioError whose message begins with the name of the input."""
     if isinstance(error, AudioError) and not str(error).startswith(f"{name}: "):
         return AudioError(f"{name}: {error}")

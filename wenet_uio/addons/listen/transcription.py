@@ -21,7 +21,7 @@ from wenet_uio.addons.listen.results import (
     TranscriptToken,
     TranscriptWord,
 )
-from wenet_uio.addons.listen.speech import Segment
+from wenet_uio.addons.listen.speech import Segment, Speech
 from wenet_uio.addons.listen.stream_audio import StreamFeatures
 from wenet_uio.addons.listen.tracks import ChosenChannel, Track, Tracks, tracks_of
 from wenet_uio.audio.decoders import AudioError, Channel
@@ -232,36 +232,32 @@ class Transcriber:
         """Yield the segments of each recording; one that cannot be read gives a piece with an error."""
         for number, open_recording in enumerate(recordings):
             try:
-                yield from self._pieces_of(number, open_recording(), cutting)
+                yield from self._cut(number, open_recording(), cutting)
             except (AudioError, OSError) as error:
                 yield _Piece(number, -1, None, Segment(0.0, 0.0), error=error)
 
-    def _pieces_of(self, number: int, source: Source, cutting: Cutting) -> Iterator[_Piece]:
+    def _cut(self, number: int, source: Source, cutting: Cutting) -> Iterator[_Piece]:
         """Yield the segments of a recording; passages of all its tracks are in order of their
         starts.
         """
         self.tracks[number] = tracks_of(source, self._channel, self._usual_channel)
-        tracks = [
-            _OpenTrack(track, AudioReader(source), self._frames(source, track.channel))
-            for track in self.tracks[number].chosen
-        ]
-        in_turns = len(tracks) > 1
-        spoken = [
-            [
-                (track, passage, no_speech)
-                for passage, no_speech in cutting.passages(
-                    source,
-                    track.track.channel,
-                    in_turns=in_turns,
-                    kept_quiet=self._model.family.decoding.kept_quiet,
-                )
-            ]
-            for track in tracks
-        ]
-        in_order = merge(*spoken, key=lambda passage: passage[1].start)
-        for index, (track, passage, no_speech) in enumerate(in_order):
-            for segment in cutting.windows(passage):
-                yield _Piece(number, index, track, segment, no_speech)
+        chosen = self.tracks[number].chosen
+        spoken: list[list[tuple[_OpenTrack, Speech]]] = []
+        for track in chosen:
+            frames = self._frames(source, track.channel)
+            opened = _OpenTrack(track, AudioReader(source), frames)
+            passages = cutting.passages(
+                source,
+                track.channel,
+                in_turns=len(chosen) > 1,
+                kept_quiet=self._model.family.decoding.kept_quiet,
+            )
+            spoken.append([(opened, passage) for passage in passages])
+
+        in_order = merge(*spoken, key=lambda item: item[1].segment.start)
+        for index, (opened, passage) in enumerate(in_order):
+            for segment in cutting.windows(passage.segment):
+                yield _Piece(number, index, opened, segment, passage.no_speech_probability)
 
     def _recognise(self, pieces: list[_Piece]) -> list[_Piece]:
         """Recognise pieces together."""
