@@ -94,7 +94,7 @@ def run(main: Callable[[], int | None], *, prints_data: bool = False) -> None:
         print(f"error: {error.name}: {WITHOUT_IT}", file=sys.stderr)
         status = 1
     except (ValueError, OSError) as error:
-        print(f"error: {_described(error)}", file=sys.stderr)
+        print(f"error: {_error_message(error)}", file=sys.stderr)
         log.debug("where the error comes from", exc_info=error)
         status = AGAIN if isinstance(error, StartAgainError) else 1
     except KeyboardInterrupt:
@@ -110,7 +110,7 @@ def _open_closed_streams() -> None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open until the end
 
 
-def _described(error: Exception) -> str:
+def _error_message(error: Exception) -> str:
     """Return the message of an error; an error of the system begins with the name of the file."""
     if not isinstance(error, OSError) or not error.strerror or error.filename2 is not None:
         return str(error)
@@ -195,13 +195,13 @@ def command_parser(description: str | None) -> argparse.ArgumentParser:
         description: docstring of the command; `%(prog)s` in its examples is the command.
     """
     parser = SuggestingParser(
-        prog=_name_of_command(), description=description, formatter_class=HelpStyle
+        prog=_command_name(), description=description, formatter_class=HelpStyle
     )
     add_loudness(parser)
     return parser
 
 
-class _Loudness(argparse.Action):
+class _SetLogLevel(argparse.Action):
     """Sets the level of the package's log when the option is read."""
 
     def __call__(self, *_: object) -> None:
@@ -219,7 +219,7 @@ def add_loudness(parser: argparse.ArgumentParser) -> None:
         ("--verbose", logging.DEBUG, "debug lines with their times, and where an error comes from"),
     ):
         group.add_argument(
-            name, action=_Loudness, nargs=0, const=level, default=argparse.SUPPRESS, help=meaning
+            name, action=_SetLogLevel, nargs=0, const=level, default=argparse.SUPPRESS, help=meaning
         )
 
 
@@ -239,7 +239,7 @@ def print_json(value: object) -> None:
     print(json.dumps(value, ensure_ascii=False, allow_nan=False), flush=True)
 
 
-def _name_of_command() -> str:
+def _command_name() -> str:
     """Return how the command was started, as its examples show it."""
     script = Path(sys.argv[0])
     folder = script.resolve().parent

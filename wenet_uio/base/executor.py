@@ -75,12 +75,12 @@ class Executor:
             ChildProcessError: a worker was killed, or crashed although it was careful.
             Exception: any exception of `function` is raised here; no further job is submitted.
         """
-        lane = {"threads": _threads, "processes": _processes, "ray": _ray}[self.kind]
+        lane = {"threads": _thread_lane, "processes": _process_lane, "ray": _ray_lane}[self.kind]
         waiting: deque[tuple[int, Any]] = deque()
 
         with (
             lane(function, self.workers) as (submit, result, workers),
-            _bar(title, total, unit) as bar,
+            tqdm(None, title, total, unit=unit, unit_scale=unit == "B", disable=hides_bar()) as bar,
         ):
 
             def next_result() -> Result:
@@ -140,12 +140,8 @@ def chunks(items: list[Job], length: int) -> list[list[Job]]:
     return [items[first : first + length] for first in range(0, len(items), length)]
 
 
-def _bar(title: str, total: int, unit: str) -> tqdm:
-    return tqdm(None, title, total, unit=unit, unit_scale=unit == "B", disable=hides_bar())
-
-
 @contextmanager
-def _threads(function: Callable, workers: int | None) -> Iterator[Lane]:
+def _thread_lane(function: Callable, workers: int | None) -> Iterator[Lane]:
     pool = ThreadPoolExecutor(workers or 1)
     try:
         yield lambda job: pool.submit(function, job), Future.result, workers or 1
@@ -154,7 +150,7 @@ def _threads(function: Callable, workers: int | None) -> Iterator[Lane]:
 
 
 @contextmanager
-def _processes(function: Callable, workers: int | None) -> Iterator[Lane]:
+def _process_lane(function: Callable, workers: int | None) -> Iterator[Lane]:
     pool = _CrashProofPool(function, workers or 1)
     try:
         yield pool.submit, pool.result, workers or 1
@@ -271,7 +267,7 @@ def start_worker(is_careful: bool = False) -> None:
 
 
 @contextmanager
-def _ray(function: Callable, workers: int | None) -> Iterator[Lane]:
+def _ray_lane(function: Callable, workers: int | None) -> Iterator[Lane]:
     try:
         import ray
         from ray.exceptions import RayError, RayTaskError, WorkerCrashedError
@@ -279,7 +275,7 @@ def _ray(function: Callable, workers: int | None) -> Iterator[Lane]:
         raise ValueError("--executor ray needs Ray: pip install ray") from None
 
     _connect_to_ray()
-    task: Any = ray.remote(_in_folder(Path.cwd(), function))
+    task: Any = ray.remote(_call_in_folder(Path.cwd(), function))
 
     def submit(job: Any) -> tuple[Any, Any]:
         return job, task.remote(job, is_careful=False)
@@ -325,7 +321,7 @@ def _connect_to_ray() -> None:
         ) from None
 
 
-def _in_folder(folder: Path, function: Callable) -> Callable:
+def _call_in_folder(folder: Path, function: Callable) -> Callable:
     """Return what a Ray worker runs: the function, in the folder of the caller.
 
     Workers start in the folder of `ray start`; paths of jobs are relative to that of the caller.

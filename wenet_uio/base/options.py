@@ -89,7 +89,7 @@ def _add_option(group: Parser, each: Field, annotation: Any, doc: str) -> None:
     flags = (flag, *each.metadata.get("others", ()))
     meaning = help_of(doc)
 
-    kind, choices = _kind_of(annotation)
+    kind, choices = _type_and_choices(annotation)
     if kind is bool:
         group.add_argument(*flags, action="store_true", dest=each.name, help=meaning)
         return
@@ -99,14 +99,14 @@ def _add_option(group: Parser, each: Field, annotation: Any, doc: str) -> None:
         *flags,
         dest=each.name,
         default=each.default,
-        type=_reported(each.metadata["parse"]) if each.metadata.get("parse") else kind,
+        type=_parser_with_message(each.metadata["parse"]) if each.metadata.get("parse") else kind,
         choices=choices,
         metavar=each.metadata.get("metavar"),
         help=meaning,
     )
 
 
-def _reported(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+def _parser_with_message(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     """Return a parser whose ValueError is shown to the user; argparse shows the name of a parser."""
 
     def reported(text: str) -> Any:
@@ -118,7 +118,7 @@ def _reported(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     return reported
 
 
-def _kind_of(annotation: Any) -> tuple[type, tuple[Any, ...] | None]:
+def _type_and_choices(annotation: Any) -> tuple[type, tuple[Any, ...] | None]:
     """Return the type that an option's text becomes, and its choices, from an annotation."""
     if get_origin(annotation) in (Union, UnionType):
         annotation = next(kind for kind in get_args(annotation) if kind is not type(None))
@@ -187,7 +187,7 @@ def refuse_unknown_options(parser: argparse.ArgumentParser, words: Sequence[str]
     """
     options = parser._option_string_actions
     takes_rest = any(action.nargs == argparse.REMAINDER for action in parser._actions)
-    commands = _commands_of(parser)
+    commands = _subcommand_parsers(parser)
     is_value = False
 
     for place, word in enumerate(words):
@@ -223,7 +223,7 @@ def _refuse_unknown(option: str, parser: argparse.ArgumentParser) -> None:
     parser.error(f"unknown option {option}; {hint}")
 
 
-def _commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+def _subcommand_parsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     """Return {name: parser} of the sub-commands of a parser."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

@@ -73,11 +73,11 @@ def _without_values(match: re.Match[str]) -> str:
     return before_query + HIDDEN + punctuation
 
 
-def _without_secret(text: str) -> str:
+def _shown_if_uri(text: str) -> str:
     return shown(text) if "://" in text else text
 
 
-def shown_values(value: Any, show: Callable[[str], str] = _without_secret) -> Any:
+def shown_values(value: Any, show: Callable[[str], str] = _shown_if_uri) -> Any:
     """Copy a tree of dictionaries and lists, with every text passed to `show`; default: `shown`, if
     the text has a URI.
     """

@@ -53,20 +53,21 @@ class WordRules:
         (Unicode NFC).
         """
         text = unicodedata.normalize("NFC", text)
-        words = _ideographs_and_words(text) if self.unit == "auto" else text.split()
-        words = [word for word in map(self._folded, words) if word not in self.ignored]
-        words = [word for word in map(self._without_tags, words) if word]
+        words = []
+        for word in _ideographs_and_words(text) if self.unit == "auto" else text.split():
+            if not self.case_sensitive:
+                word = word.upper()
+            if word in self.ignored:
+                continue
+            if self.remove_tags:
+                word = _TAG.sub("", word)
+            if word:
+                words.append(word)
 
-        return _characters(words) if self.unit == "char" else words
-
-    def _folded(self, word: str) -> str:
-        return word if self.case_sensitive else word.upper()
-
-    def _without_tags(self, word: str) -> str:
-        return _TAG.sub("", word) if self.remove_tags else word
+        return _characters_and_spaces(words) if self.unit == "char" else words
 
 
-def _characters(words: list[str]) -> list[str]:
+def _characters_and_spaces(words: list[str]) -> list[str]:
     """Cut words into characters, with a unit for each space that counts."""
     characters: list[str] = []
     for word in words:

@@ -86,22 +86,22 @@ def spell_numbers(text: str) -> str:
 
     Other numbers keep their digits: 1990 and 2648 have several readings.
     """
-    return _NUMBER.sub(_words, text)
+    return _NUMBER.sub(_spelled_number, text)
 
 
-def _words(number: re.Match[str]) -> str:
+def _spelled_number(number: re.Match[str]) -> str:
     """Spell a number below 100; the groups of the match are digits, ordinal ending and sign."""
     value, ordinal, sign = int(number[1]), number[2], number[3] or ""
     tens, ones = divmod(value, 10)
     words = [_ONES[value]] if value < len(_ONES) else [_TENS[tens], _ONES[ones]]
     words = [word for word in words if word]
     if ordinal:
-        words[-1] = _ordinal(words[-1])
+        words[-1] = _ordinal_word(words[-1])
 
     return " ".join(words) + _SIGNS[sign]
 
 
-def _ordinal(word: str) -> str:
+def _ordinal_word(word: str) -> str:
     if word.endswith("y"):
         return f"{word[:-1]}ieth"
     return _ORDINALS.get(word, f"{word}th")

@@ -37,8 +37,8 @@ def check(snapshot, tmp_path, monkeypatch):
         compared.append(path.name)
         original(path, blob)
 
-    original = pull._compare
-    monkeypatch.setattr(pull, "_compare", compare)
+    original = pull._compare_digest
+    monkeypatch.setattr(pull, "_compare_digest", compare)
 
     def run(compare_all=False):
         compared.clear()

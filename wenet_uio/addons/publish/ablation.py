@@ -81,13 +81,13 @@ def write_table(folder: str | Path, rows: Sequence[str], names: Sequence[str]) -
         names: parts of data/ that are scored.
     """
     folder, parts = Path(folder), [Part.read(name) for name in names]
-    lines = [line for row in rows for line in _lines(folder / row, parts)]
-    tables = [_table(lines, parts, unit) for unit in UNITS]
+    lines = [line for row in rows for line in _lines_of_row(folder / row, parts)]
+    tables = [_markdown_table(lines, parts, unit) for unit in UNITS]
     with written_aside(folder / "table.json", "w") as file:
-        json.dump([_summary(line, parts) for line in lines], file, indent=1, ensure_ascii=False)
+        json.dump([_line_record(line, parts) for line in lines], file, indent=1, ensure_ascii=False)
     with written_aside(folder / "table.html", "w") as file:
         title = folder.resolve().name
-        file.writelines(render("ablation", title=title, chart=_chart(lines, parts[0])))
+        file.writelines(render("ablation", title=title, chart=_rate_chart(lines, parts[0])))
 
     path = folder / "table.md"
     with written_aside(path, "w") as file:
@@ -96,7 +96,7 @@ def write_table(folder: str | Path, rows: Sequence[str], names: Sequence[str]) -
     return path
 
 
-def _lines(row_folder: Path, parts: Sequence[Part]) -> list[Line]:
+def _lines_of_row(row_folder: Path, parts: Sequence[Part]) -> list[Line]:
     """Return a line for each decode mode of a row, with the seeds whose parts are all scored.
 
     The decoded texts are in ROW/seed_N/PART/MODE/text, and those of the running average in
@@ -109,7 +109,9 @@ def _lines(row_folder: Path, parts: Sequence[Part]) -> list[Line]:
     model = untrained(load_config(runs[0] / TRAIN_CONFIG, of_model=True))
     parameters = sum(weight.numel() for weight in model.parameters())
     epochs = sum(len(list(run.glob("epoch_*.yaml"))) for run in runs) / len(runs)
-    minutes = sum(_cpu_seconds(run) for run in runs) / len(runs) / 60
+    # Each start of a run has a line with its seconds.
+    seconds = [float(line) for run in runs for line in (run / "cpu_seconds").read_text().split()]
+    minutes = sum(seconds) / len(runs) / 60
     lines: dict[tuple[str, str], Line] = {}
 
     for (suffix, subfolder), run, part in product(AVERAGES, runs, parts):
@@ -117,8 +119,9 @@ def _lines(row_folder: Path, parts: Sequence[Part]) -> list[Line]:
             name, mode = row_folder.name + suffix, text_file.parent.name
             line = lines.setdefault((name, mode), Line(name, mode, parameters, epochs, minutes))
             for unit in UNITS:
-                errors_of_seeds = line.errors.setdefault((part.name, unit), {})
-                errors_of_seeds[run.name] = _errors(part, text_file, unit)
+                scores = score(part.references, read_table(text_file), WordRules(unit))
+                errors = {key: Counts.of(pairs) for key, pairs in scores.utterances.items()}
+                line.errors.setdefault((part.name, unit), {})[run.name] = errors
 
     return list(lines.values())
 
@@ -132,35 +135,24 @@ def _scored_runs(row_folder: Path, parts: Sequence[Part]) -> list[Path]:
     return sorted(set.intersection(*runs_of_parts))
 
 
-def _cpu_seconds(run: Path) -> float:
-    """Return the CPU time of training, summed over the starts of the run."""
-    return sum(map(float, (run / "cpu_seconds").read_text().split()))
-
-
-def _errors(part: Part, text: Path, unit: Unit) -> Errors:
-    """Count the errors of each utterance in a file of decoded texts."""
-    scores = score(part.references, read_table(text), WordRules(unit))
-    return {key: Counts.of(pairs) for key, pairs in scores.utterances.items()}
-
-
-def _sum(seeds: Iterable[Errors], keys: Iterable[str]) -> list[Counts]:
+def _summed_counts(seeds: Iterable[Errors], keys: Iterable[str]) -> list[Counts]:
     """Return the counts of each utterance, added over the seeds."""
     seeds = list(seeds)  # it is passed once for each key
     return [sum((errors[key] for errors in seeds), Counts()) for key in keys]
 
 
-def _rates(line: Line, part: Part, unit: Unit) -> dict[str, tuple[float, float, float]]:
+def _error_rates(line: Line, part: Part, unit: Unit) -> dict[str, tuple[float, float, float]]:
     """Return the rate and the ends of its interval in percent, for `all` and each language."""
     seeds = line.errors[part.name, unit].values()
     rates = {}
     for group, keys in {"all": list(part.references), **part.groups}.items():
-        counts = _sum(seeds, keys)
+        counts = _summed_counts(seeds, keys)
         rates[group] = (sum(counts, Counts()).rate, *interval(counts, RESAMPLES))
 
     return rates
 
 
-def _against(line: Line, base: Line, part: Part, unit: Unit) -> str:
+def _difference_text(line: Line, base: Line, part: Part, unit: Unit) -> str:
     """Format the relative difference to the first row, with its p-value.
 
     Both are over the seeds that the rows have in common; without such a seed the text is empty.
@@ -170,8 +162,8 @@ def _against(line: Line, base: Line, part: Part, unit: Unit) -> str:
     if line is base or not common_seeds:
         return ""
 
-    base_counts = _sum((base_errors[seed] for seed in common_seeds), part.references)
-    counts = _sum((errors[seed] for seed in common_seeds), part.references)
+    base_counts = _summed_counts((base_errors[seed] for seed in common_seeds), part.references)
+    counts = _summed_counts((errors[seed] for seed in common_seeds), part.references)
     base_rate = sum(base_counts, Counts()).rate
     if not base_rate:
         return ""
@@ -180,7 +172,7 @@ def _against(line: Line, base: Line, part: Part, unit: Unit) -> str:
     return f"{100 * comparison.difference / base_rate:+.1f} %, p {comparison.p:.3f}"
 
 
-def _base(line: Line, lines: Sequence[Line]) -> Line:
+def _compared_line(line: Line, lines: Sequence[Line]) -> Line:
     """Return the line of the first row with which `line` is compared.
 
     This is the line in the same decode mode, or the first one if that mode is missing.
@@ -190,7 +182,7 @@ def _base(line: Line, lines: Sequence[Line]) -> Line:
     return (same_mode or candidates)[0]
 
 
-def _table(lines: Sequence[Line], parts: Sequence[Part], unit: Unit) -> str:
+def _markdown_table(lines: Sequence[Line], parts: Sequence[Part], unit: Unit) -> str:
     """Format the lines as a table in Markdown, with the rates in `unit`."""
     title = f"{RATE[unit]}, % ({LEVEL} % interval)"
     head = [title, "decode mode", "M parameters", "epochs", "CPU min", "seeds"]
@@ -204,23 +196,25 @@ def _table(lines: Sequence[Line], parts: Sequence[Part], unit: Unit) -> str:
         numbers = [f"{line.parameters / 1e6:.2f}", f"{line.epochs:g}", f"{line.cpu_minutes:.1f}"]
         cells = [line.row, line.mode, *numbers, str(len(line.errors[parts[0].name, unit]))]
         for part in parts:
-            rates = _rates(line, part, unit).values()
+            rates = _error_rates(line, part, unit).values()
             cells += [f"{rate:.2f} ({low:.2f}–{high:.2f})" for rate, low, high in rates]
-            cells.append(_against(line, _base(line, lines), part, unit))
+            cells.append(_difference_text(line, _compared_line(line, lines), part, unit))
 
         table.append(cells)
 
     return "".join(f"| {' | '.join(cells)} |\n" for cells in table)
 
 
-def _summary(line: Line, parts: Sequence[Part]) -> Mapping[str, Any]:
+def _line_record(line: Line, parts: Sequence[Part]) -> Mapping[str, Any]:
     """Return a line as a record of table.json."""
     numbers = {
         "parameters": line.parameters,
         "epochs": line.epochs,
         "cpu_minutes": round(line.cpu_minutes, 2),
     }
-    rates = {part.name: {RATE[unit]: _rates(line, part, unit) for unit in UNITS} for part in parts}
+    rates = {
+        part.name: {RATE[unit]: _error_rates(line, part, unit) for unit in UNITS} for part in parts
+    }
     seeds: dict[str, dict[str, float]] = {}
     for seed, unit in product(line.errors[parts[0].name, "char"], UNITS):
         errors = line.errors[parts[0].name, unit][seed]
@@ -229,13 +223,15 @@ def _summary(line: Line, parts: Sequence[Part]) -> Mapping[str, Any]:
     return {"row": line.row, "mode": line.mode, **numbers, "rates": rates, "seeds": seeds}
 
 
-def _chart(lines: Sequence[Line], part: Part) -> Markup:
+def _rate_chart(lines: Sequence[Line], part: Part) -> Markup:
     """Draw the character error rate of each row's best mode over CPU time of training: its interval
     is a vertical line, with the rate between the ends.
     """
     bars = {}
     for row in dict.fromkeys(line.row for line in lines):
-        modes = [(line, _rates(line, part, "char")["all"]) for line in lines if line.row == row]
+        modes = [
+            (line, _error_rates(line, part, "char")["all"]) for line in lines if line.row == row
+        ]
         line, (rate, low, high) = min(modes, key=lambda mode: mode[1][0])
         bars[row] = [(line.cpu_minutes, value) for value in (low, rate, high)]
 

@@ -75,7 +75,7 @@ def pull(
     from huggingface_hub import constants
 
     log_no_requests()
-    folder = _download(wanted, offline or constants.HF_HUB_OFFLINE)
+    folder = _download_snapshot(wanted, offline or constants.HF_HUB_OFFLINE)
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     _require_weights(wanted.name, [path.name for path in files])
     # The layout of the cache is HUB/models--org--name/snapshots/COMMIT.
@@ -100,7 +100,7 @@ def log_no_requests() -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-def _download(wanted: HubAddress, offline: bool) -> Path:
+def _download_snapshot(wanted: HubAddress, offline: bool) -> Path:
     """Return the folder of a model in the cache, which is named by its commit.
 
     Raises:
@@ -123,7 +123,7 @@ def _download(wanted: HubAddress, offline: bool) -> Path:
     except ValueError:
         raise
     except Exception as error:  # huggingface_hub and its HTTP library have errors of many types
-        raise OSError(_explained(wanted, offline, constants.ENDPOINT, error)) from None
+        raise OSError(_why_not_pulled(wanted, offline, constants.ENDPOINT, error)) from None
 
     return Path(snapshot)
 
@@ -133,7 +133,7 @@ def _require_weights(name: str, files: Iterable[str]) -> None:
         raise ValueError(f"{name}: the repository has no weights ({', '.join(WEIGHTS)})")
 
 
-def _explained(wanted: HubAddress, offline: bool, endpoint: str, error: Exception) -> str:
+def _why_not_pulled(wanted: HubAddress, offline: bool, endpoint: str, error: Exception) -> str:
     """Return one line that says why a model could not be pulled, and what to do."""
     from huggingface_hub import errors
 
@@ -183,37 +183,27 @@ def check_digests(paths: Iterable[Path], notes: Path, *, compare_all: bool) -> N
         ValueError: a file has another digest, and is deleted, so that it is downloaded again; or
             the hub gave no digest.
     """
-    noted = {} if compare_all else _read(notes)
+    noted = {} if compare_all else _read_notes(notes)
     right = dict(noted)
 
     try:
         for path in paths:
-            blob = _blob_of(path)
-            state = _state(blob)
+            # HUB/models--org--name/blobs/DIGEST; it can be a link again, to a file with the name of
+            # another digest that models share.
+            blob = path.parent / path.readlink() if path.is_symlink() else path
+            status = blob.stat()
+            # A copy can keep the time of change, but not that of the inode.
+            state = [status.st_size, status.st_mtime_ns, status.st_ctime_ns]
             if noted.get(blob.name) != state:
                 right.pop(blob.name, None)
-                _compare(path, blob)
+                _compare_digest(path, blob)
                 right[blob.name] = state
     finally:
         if right != noted:
-            _write(notes, right)
+            _write_notes(notes, right)
 
 
-def _blob_of(path: Path) -> Path:
-    """Return what a file of a snapshot links to: HUB/models--org--name/blobs/DIGEST.
-
-    That can be a link again, to a file with the name of another digest that models share.
-    """
-    return path.parent / path.readlink() if path.is_symlink() else path
-
-
-def _state(blob: Path) -> list[int]:
-    status = blob.stat()
-    # A copy can keep the time of change, but not that of the inode.
-    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns]
-
-
-def _read(notes: Path) -> dict[str, Any]:
+def _read_notes(notes: Path) -> dict[str, Any]:
     """Return the notes on files that were compared before; empty if they cannot be read."""
     try:
         values = json.loads(notes.read_bytes())
@@ -226,7 +216,7 @@ def _read(notes: Path) -> dict[str, Any]:
     return values if isinstance(values, dict) else {}
 
 
-def _write(notes: Path, right: dict[str, Any]) -> None:
+def _write_notes(notes: Path, right: dict[str, Any]) -> None:
     try:
         with written_aside(notes, "w") as file:
             json.dump(right, file, indent=0, sort_keys=True)
@@ -235,7 +225,7 @@ def _write(notes: Path, right: dict[str, Any]) -> None:
         log.warning("%s: %s: the digests are compared again at the next start", notes, reason)
 
 
-def _compare(path: Path, blob: Path) -> None:
+def _compare_digest(path: Path, blob: Path) -> None:
     """Compare a file with its digest, which is the name of its blob.
 
     Raises:

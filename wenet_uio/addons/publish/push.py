@@ -70,7 +70,7 @@ def push(
     except _RefusedError as error:
         raise ValueError(str(error)) from None
     except Exception as error:  # huggingface_hub and its HTTP library have errors of many types
-        raise OSError(_explained(address, constants.ENDPOINT, error)) from None
+        raise OSError(_why_not_uploaded(address, constants.ENDPOINT, error)) from None
 
 
 class _RefusedError(Exception):
@@ -78,7 +78,6 @@ class _RefusedError(Exception):
 
 
 def _upload(staged: Staged, address: HubAddress, private: bool, replace: bool) -> Pushed:
-    # needs the package of this extra
     """Upload the staged files in one commit, which also deletes files of another model if
     `replace`.
     """
@@ -86,7 +85,9 @@ def _upload(staged: Staged, address: HubAddress, private: bool, replace: bool) -
 
     api = HfApi()
     before = _open_branch(api, address, private)
-    deleted = _others(staged, _files_of(before))
+    # Files that load_model could take and that are not of this model.
+    kept = {*staged.files}
+    deleted = tuple(file for file in _files_of(before) if file in LOADED and file not in kept)
     if deleted and not replace:
         raise _RefusedError(
             f"{address}: {', '.join(deleted)}: of another model, which could be loaded in place of this "
@@ -124,16 +125,11 @@ def _open_branch(api: HfApi, address: HubAddress, private: bool) -> ModelInfo:
     return api.model_info(name, revision=branch)
 
 
-def _others(staged: Staged, files: list[str]) -> tuple[str, ...]:
-    """Return the files that load_model could take and that are not of this model."""
-    return tuple(file for file in files if file in LOADED and file not in staged.files)
-
-
 def _files_of(info: ModelInfo) -> list[str]:
     return [entry.rfilename for entry in info.siblings or ()]
 
 
-def _explained(address: HubAddress, endpoint: str, error: Exception) -> str:
+def _why_not_uploaded(address: HubAddress, endpoint: str, error: Exception) -> str:
     """Return one line that says why a model could not be uploaded, and what to do."""
     from huggingface_hub import errors
 

@@ -61,6 +61,8 @@ EPOCH = {
 """Tags with one point per epoch: the columns of the table of epochs, with their names."""
 SHOWN_POINTS = 1000
 """A curve shows about this many points at most; longer curves are thinned out."""
+BAD_COLUMNS = ("key", "reason", "detail")
+"""What the page shows of a line of bad_samples.jsonl."""
 SHOWN_BAD = 20
 """Bad samples that the page lists."""
 SHOWN_STARTS = 3
@@ -94,24 +96,26 @@ def write_run_report(folder: str | Path, tensorboard_dir: str | Path | None = No
     if not config.exists():
         raise ValueError(f"{folder}: no run here, the folder has no train.yaml")
 
-    events = _events(Path(tensorboard_dir or recorded_board_folder(folder)))
-    series = _series(events)
+    events = _read_events(Path(tensorboard_dir or recorded_board_folder(folder)))
+    series = _scalar_series(events)
     text = config.read_text(encoding="utf-8")
     max_epoch = _max_epoch(text)
-    bad = read_lines(folder / LEDGER, ("key", "reason", "detail"))
+    bad = read_lines(folder / LEDGER, BAD_COLUMNS)
     page = render(
         "run",
         title=folder.resolve().name,
-        summary=_summary(folder, series, max_epoch),
+        summary=_summary_text(folder, series, max_epoch),
         results=error_rates(folder),
-        curves=_curves(series),
+        curves=_curve_charts(series),
         observed_texts=_observed_texts(events),
         observed_pictures=_observed_pictures(events),
-        epochs=_epochs(series, max_epoch),
-        account=_account(series),
+        epochs=_epoch_table(series, max_epoch),
+        account=_sample_table(series),
         bad=_bad_summary(bad),
-        bad_samples=_bad_samples(bad),
-        environment=_environment(folder),
+        bad_samples=Table(
+            BAD_COLUMNS, [[line[name] for name in BAD_COLUMNS] for line in bad[:SHOWN_BAD]]
+        ),
+        environment=_start_table(folder),
         config=text,
     )
     path = folder / "report.html"
@@ -121,7 +125,7 @@ def write_run_report(folder: str | Path, tensorboard_dir: str | Path | None = No
     return path
 
 
-def _events(folder: Path) -> EventAccumulator:
+def _read_events(folder: Path) -> EventAccumulator:
     """Read the event files of a folder; there are none if training wrote no TensorBoard."""
     # Slow to import
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -138,7 +142,7 @@ def _events(folder: Path) -> EventAccumulator:
     return events
 
 
-def _series(events: EventAccumulator) -> Series:
+def _scalar_series(events: EventAccumulator) -> Series:
     series: Series = {}
     for tag in sorted(events.Tags()["scalars"]):
         points = [(event.step, event.value) for event in events.Scalars(tag)]
@@ -148,7 +152,7 @@ def _series(events: EventAccumulator) -> Series:
     return series
 
 
-def _summary(folder: Path, series: Series, max_epoch: int | None) -> str:
+def _summary_text(folder: Path, series: Series, max_epoch: int | None) -> str:
     """Say how far the run is, and its lowest validation loss."""
     losses = series.get("cv/loss", [])
     if not losses:
@@ -157,26 +161,21 @@ def _summary(folder: Path, series: Series, max_epoch: int | None) -> str:
     # A run that starts from a trained model has a point before the first step.
     before = [loss for step, loss in losses if step == 0]
     losses = [point for point in losses if point[0] > 0]
-    start = f"Before fine-tuning: validation loss {_short(before[0])}. " if before else ""
+    start = f"Before fine-tuning: validation loss {_short_number(before[0])}. " if before else ""
     if not losses:
         return f"{start}No epoch is complete yet."
 
-    best = _lowest([loss for _, loss in losses])
+    finite_losses = [loss if math.isfinite(loss) else math.inf for _, loss in losses]
+    best = finite_losses.index(min(finite_losses))
     state = "Complete" if (folder / FINAL_WEIGHTS).exists() else "Not complete"
-    of_all = _of(max_epoch)
+    of_all = _out_of(max_epoch)
     return (
         f"{start}{state}: {len(losses)}{of_all} epochs, {losses[-1][0]} optimizer steps. Lowest "
-        f"validation loss {_short(losses[best][1])}, after epoch {best + 1}{of_all} (epoch_{best})."
+        f"validation loss {_short_number(losses[best][1])}, after epoch {best + 1}{of_all} (epoch_{best})."
     )
 
 
-def _lowest(values: Sequence[float]) -> int:
-    """Return the place of the lowest of the finite values; 0 if none is finite."""
-    finite = [value if math.isfinite(value) else math.inf for value in values]
-    return finite.index(min(finite))
-
-
-def _of(max_epoch: int | None) -> str:
+def _out_of(max_epoch: int | None) -> str:
     return "" if max_epoch is None else f" of {max_epoch}"
 
 
@@ -219,16 +218,18 @@ def worse_than_before(folder: str | Path) -> list[str]:
     ]
 
 
-def _epochs(series: Series, max_epoch: int | None) -> Table:
+def _epoch_table(series: Series, max_epoch: int | None) -> Table:
     """Return figures of each epoch, which is counted from 1; the names of files count from 0."""
     curves = {name: dict(series[tag]) for tag, name in EPOCH.items() if tag in series}
     steps = [step for step, _ in series.get("cv/loss", [])]
-    of_all = _of(max_epoch)
+    of_all = _out_of(max_epoch)
     first = BEFORE if 0 in steps else 0
     rows = []
     for epoch, step in enumerate(steps, first):
         names = ["before", ""] if epoch == BEFORE else [f"{epoch + 1}{of_all}", f"epoch_{epoch}"]
-        rows.append([*names, str(step), *(_short(points.get(step)) for points in curves.values())])
+        rows.append(
+            [*names, str(step), *(_short_number(points.get(step)) for points in curves.values())]
+        )
 
     return Table(("epoch", "name of its files", "steps", *curves), rows)
 
@@ -240,7 +241,7 @@ def _max_epoch(config: str) -> int | None:
     return None if max_epoch == ENDLESS else max_epoch
 
 
-def _account(series: Series) -> Table:
+def _sample_table(series: Series) -> Table:
     """Return how many utterances of the last epoch were read, filtered and bad."""
     last = {
         tag.removeprefix("data/"): points[-1][1]
@@ -249,7 +250,7 @@ def _account(series: Series) -> Table:
     }
     return Table(
         ("utterances of the last epoch", ""),
-        [[name, _short(count)] for name, count in last.items()],
+        [[name, _short_number(count)] for name, count in last.items()],
     )
 
 
@@ -260,13 +261,7 @@ def _bad_summary(bad: Sequence[Mapping[str, Any]]) -> str:
     return f"Bad samples ({LEDGER}): {counted}. The first:" if bad else ""
 
 
-def _bad_samples(bad: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the first bad samples."""
-    names = ("key", "reason", "detail")
-    return Table(names, [[line[name] for name in names] for line in bad[:SHOWN_BAD]])
-
-
-def _environment(folder: Path) -> Table:
+def _start_table(folder: Path) -> Table:
     """Tabulate versions, hardware and command of the starts of the run, one column per start."""
     starts = read_starts(folder)
     names = dict.fromkeys(name for start in starts for name in start)
@@ -281,7 +276,7 @@ def _environment(folder: Path) -> Table:
     )
 
 
-def _short(value: float | None) -> str:
+def _short_number(value: float | None) -> str:
     """Format a count in full and other numbers with four digits."""
     if value is None:
         return ""
@@ -314,16 +309,16 @@ def _observed_pictures(events: EventAccumulator) -> list[tuple[str, str]]:
     ]
 
 
-def _curves(series: Series) -> list[Markup]:
+def _curve_charts(series: Series) -> list[Markup]:
     """Draw all curves that have points."""
     charts = []
     for title, names in CURVES:
-        lines = {name: _thinned(series[tag]) for tag, name in names.items() if series.get(tag)}
+        lines = {}
+        for tag, name in names.items():
+            points = series.get(tag)
+            if points:
+                lines[name] = points[:: 1 + len(points) // SHOWN_POINTS]
         if lines:
             charts.append(line_chart(title, "optimizer step", lines))
 
     return charts
-
-
-def _thinned(points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
-    return points[:: 1 + len(points) // SHOWN_POINTS]

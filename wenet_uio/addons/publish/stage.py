@@ -90,11 +90,13 @@ def stage_model(
         decoded = CHECKPOINTS[0]  # by recipes
         if weights.name != decoded and (found.run / decoded).is_file():
             undecoded = weights.name
-        _link(weights, into / name)
+        _link_file(weights, into / name)
 
     config = load_model_config(found.run / TRAIN_CONFIG, trust_code=trust_code)
     save_config(copy_files(config, into), into / TRAIN_CONFIG, publish=True)
-    base = _base_of(found.run)
+    starts = read_starts(found.run)
+    source = str(starts[0].get("from")) if starts else ""
+    base = hub_address(source).name if is_hub_address(source) else None
     facts = CardFacts(
         licence=licence,
         licence_name=licence_name,
@@ -102,7 +104,7 @@ def stage_model(
         base=base,
         undecoded=undecoded,
     )
-    card = _card(found.run, facts)
+    card = _checked_card(found.run, facts)
     (into / MODEL_CARD).write_text(card, encoding="utf-8")
     load_model(into, device="cpu", trust_code=trust_code)
 
@@ -112,7 +114,7 @@ def stage_model(
     return Staged(into, tuple(str(path.relative_to(into)) for path in files), stated, base)
 
 
-def _link(file: Path, link: Path) -> None:
+def _link_file(file: Path, link: Path) -> None:
     link.parent.mkdir(exist_ok=True)
     link.symlink_to(file.resolve())
 
@@ -120,7 +122,7 @@ def _link(file: Path, link: Path) -> None:
 def _link_export(named: Path, export: Path, into: Path) -> None:
     """Link the files of an export into the folder `into`."""
     if export.is_file():
-        _link(export, into / TORCHSCRIPT)
+        _link_file(export, into / TORCHSCRIPT)
         return
 
     beside = [named / name for name in FOLDERS if has_onnx(named / name)]
@@ -128,16 +130,10 @@ def _link_export(named: Path, export: Path, into: Path) -> None:
         place = into / folder.name if folder.name in FOLDERS else into
         for file in sorted(folder.iterdir()):
             if file.name in FOLDER_FILES:
-                _link(file, place / file.name)
+                _link_file(file, place / file.name)
 
 
-def _base_of(run: Path) -> str | None:
-    starts = read_starts(run)
-    source = str(starts[0].get("from")) if starts else ""
-    return hub_address(source).name if is_hub_address(source) else None
-
-
-def _card(run: Path, facts: CardFacts) -> str:
+def _checked_card(run: Path, facts: CardFacts) -> str:
     """Return the text of the model card: a new one, or that of a person.
 
     Raises:

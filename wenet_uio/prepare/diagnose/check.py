@@ -83,11 +83,11 @@ def check_corpus(
     report = Report(corpus.num_samples, corpus.total_seconds / 3600)
     for finding in not_indexed:
         report.add(finding)
-    for finding in _duplicates(corpus):
+    for finding in _duplicate_keys(corpus):
         report.add(finding)
 
     _add_distributions(report, corpus)
-    measure, planned = _planned(corpus, reading)
+    measure, planned = _measure_and_corpus(corpus, reading)
     if measure is not None:
         report.filtered += measure.filtered(planned)
 
@@ -102,7 +102,7 @@ def check_corpus(
         seconds=usual_range(report.seconds),
         speech=usual_range(report.speech),
     )
-    occurring = _gather(report, _check_in_processes(checker, processes))
+    occurring = _add_parts(report, _check_in_processes(checker, processes))
 
     # Vocabularies of models cover more than one corpus: units that do not occur say nothing.
     tokenizer = reading.tokenizer
@@ -122,7 +122,7 @@ def _add_distributions(report: Report, corpus: Corpus) -> None:
         report.speech.add(rows.text_length[has_audio] / np.maximum(seconds, 1e-3))
 
 
-def _planned(corpus: Corpus, reading: Reading) -> tuple[Measure | None, Corpus]:
+def _measure_and_corpus(corpus: Corpus, reading: Reading) -> tuple[Measure | None, Corpus]:
     """Return the measure whose filters apply, if any, and the corpus that the plan would read.
 
     This corpus has its tokens counted if the plan needs them.
@@ -136,7 +136,7 @@ def _planned(corpus: Corpus, reading: Reading) -> tuple[Measure | None, Corpus]:
     return measure, planned
 
 
-def _gather(report: Report, parts: Iterator[Part]) -> set[str]:
+def _add_parts(report: Report, parts: Iterator[Part]) -> set[str]:
     """Add the findings and figures of the samples to the report; return the tokens that occur."""
     occurring: set[str] = set()
     of_rate: dict[int, list[Finding]] = {}
@@ -175,7 +175,7 @@ def _check_in_processes(checker: Checker, processes: int) -> Iterator[Part]:
     return Executor(processes).map(checker.check, jobs, "check", checker.corpus.num_samples, size)
 
 
-def _duplicates(corpus: Corpus) -> Iterator[Finding]:
+def _duplicate_keys(corpus: Corpus) -> Iterator[Finding]:
     """Find samples whose key occurred before.
 
     Each pass compares a part of all hashes, which bounds the memory.

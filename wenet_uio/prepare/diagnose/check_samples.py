@@ -101,13 +101,6 @@ def _ends_too_late(utterance: Utterance, example: Example) -> str | None:
     return why_past_the_end(utterance.start, utterance.end, seconds)
 
 
-def _check_characters(part: Part, place: tuple[int, int], key: str, text: str) -> None:
-    """Find characters of a text that nobody sees."""
-    for kind, names in oddities(text):
-        detail = f"{names} in: {visible(text)[:SHOWN_TEXT]}"
-        part.findings.append(Finding(kind, key, detail, place))
-
-
 @dataclass(frozen=True)
 class Checker:
     """Checks rows of a corpus.
@@ -162,15 +155,17 @@ class Checker:
                 continue
 
             self._check_text(part, place, key, text.strip(), seconds)
-            _check_characters(part, place, key, text.strip())
+            for kind, names in oddities(text.strip()):
+                detail = f"{names} in: {visible(text.strip())[:SHOWN_TEXT]}"
+                part.findings.append(Finding(kind, key, detail, place))
             if self.tokenizer is not None and text.strip():
-                tokens = self._tokens(part, place, key, text.strip(), fields)
+                tokens = self._checked_tokens(part, place, key, text.strip(), fields)
                 if kept is None or kept[row]:
                     self._filter_tokens(part, len(tokens), seconds)
                 if has_audio:
                     self._check_ctc_path(part, place, key, tokens)
 
-    def _tokens(
+    def _checked_tokens(
         self, part: Part, place: tuple[int, int], key: str, text: str, fields: Mapping[str, Any]
     ) -> list[str]:
         """Return the tokens of a text, checked; none if its language is not known."""
@@ -189,11 +184,11 @@ class Checker:
     ) -> tuple[str, Mapping[str, Any]]:
         """Read a sample, check its audio if audio is checked, and return text and other fields."""
         if not self.audio:
-            return self._text(ref)
+            return self._read_text(ref)
 
         # The example no longer has the bounds of the segment, but the utterance that it is made of.
         utterances: list[Utterance] = []
-        example = reader.example(ref, 0, partial(self._read, utterances, ref))
+        example = reader.example(ref, 0, partial(self._read_and_keep, utterances, ref))
         place, key, rate = (ref.shard, ref.row), example.key, example.sample_rate
         reason = _ends_too_late(utterances[0], example)
         if reason is not None:
@@ -229,12 +224,12 @@ class Checker:
         if lost is not None:
             part.findings.append(Finding("other_channel", utterance.key, lost, place))
 
-    def _read(self, utterances: list[Utterance], ref: SampleRef) -> Utterance:
+    def _read_and_keep(self, utterances: list[Utterance], ref: SampleRef) -> Utterance:
         """Read a sample, and keep it in the list."""
         utterances.append(self.corpus.read(ref))
         return utterances[0]
 
-    def _text(self, ref: SampleRef) -> tuple[str, Mapping[str, Any]]:
+    def _read_text(self, ref: SampleRef) -> tuple[str, Mapping[str, Any]]:
         """Read the text and the other fields of a sample, without decoding its audio."""
         try:
             utterance = self.corpus.read(ref)
@@ -344,7 +339,7 @@ def other_sound(utterance: AudioUtterance, channel: int | str) -> str | None:
     if info.is_features or info.channels < 2:
         return None
 
-    levels = _levels(utterance)
+    levels = _frame_levels(utterance)
     quiet = is_quiet(levels[int(channel)])
     lost = []
     for number, of_channel in enumerate(levels):
@@ -355,7 +350,7 @@ def other_sound(utterance: AudioUtterance, channel: int | str) -> str | None:
     return f"channel {channel} is read; {', '.join(lost)}" if lost else None
 
 
-def _levels(utterance: AudioUtterance) -> np.ndarray:
+def _frame_levels(utterance: AudioUtterance) -> np.ndarray:
     """Return the level of each frame of each channel, (channels, frames), in dB of full scale."""
     waveform, rate = read_audio(utterance.audio, utterance.start, utterance.end, channel=None)
     length = max(1, round(FRAME * rate))
