@@ -69,3 +69,10 @@ def test_a_saved_config_is_read_back_unchanged(tmp_path: Any) -> None:
     )
     save_config(config, tmp_path / "train.yaml")
     assert load_config(tmp_path / "train.yaml").model_dump() == config.model_dump()
+
+
+def test_an_optimizer_of_a_yaml_is_never_the_code_of_another_package(tmp_path, monkeypatch):
+    (tmp_path / "toy_optimizer.py").write_text("raise SystemExit('imported')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match="optim: unknown; known: adam, adamw, scaled_adam, muon"):
+        parse_config({"optim": "toy_optimizer:TOY"}, "t.yaml")
