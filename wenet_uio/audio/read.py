@@ -151,7 +151,9 @@ def audio_info(source: Source) -> AudioInfo:
     Raises:
         AudioError: the audio cannot be read, or has no samples.
     """
-    identity = _identity(source) if isinstance(source, str) and source.endswith(COUNTED) else None
+    identity = (
+        _file_identity(source) if isinstance(source, str) and source.endswith(COUNTED) else None
+    )
     if identity in _counted:
         return _counted[identity]
 
@@ -169,7 +171,7 @@ def audio_info(source: Source) -> AudioInfo:
     return info
 
 
-def _identity(path: str) -> tuple[str, int, int] | None:
+def _file_identity(path: str) -> tuple[str, int, int] | None:
     """Return a path, with size and time in ns of its file; None if there is no file."""
     try:
         status = os.stat(path)  # noqa: PTH116 - runs for every file that is indexed
@@ -381,7 +383,7 @@ def _open(encoded: Encoded) -> Decoder:
     if head.startswith(KALDI):
         return kaldi_features(encoded, 0, size)
     if is_tensor(head):
-        return _open_array(load_array(bytes_between(encoded, 0, size)))
+        return _array_decoder(load_array(bytes_between(encoded, 0, size)))
 
     if head.startswith(ID3):
         start, tags = _end_of_tags(encoded)
@@ -484,7 +486,7 @@ def _sndfile_decoder(encoded: Encoded, head: bytes, size: int) -> SndfileDecoder
     return SndfileDecoder(stream_of(encoded), size)
 
 
-def _open_array(array: np.ndarray) -> Decoder:
+def _array_decoder(array: np.ndarray) -> Decoder:
     if is_features(array):
         return features_of_array(array)
     return ArrayDecoder(samples_of_array(array))

@@ -122,7 +122,7 @@ def oddities(text: str) -> list[Oddity]:
     visible_text = without_invisible(text)
     composed_text = composed(visible_text)
     steps: tuple[tuple[str, bool, Callable[[], str]], ...] = (
-        (INVISIBLE, visible_text != text, lambda: _named(_first_of_invisible(text))),
+        (INVISIBLE, visible_text != text, lambda: _named(_invisible_characters(text))),
         (DECOMPOSED, composed_text != visible_text, lambda: _named(_changed_by_nfc(visible_text))),
         (
             LOOK_ALIKE,
@@ -173,7 +173,7 @@ def _spellings(word: str, scripts: list[str]) -> dict[str, str]:
     return spellings
 
 
-def _first_of_invisible(text: str) -> Iterator[str]:
+def _invisible_characters(text: str) -> Iterator[str]:
     """Yield the characters that show nothing; of a command for terminals only the first."""
     return (match[0] for match in _INVISIBLE.findall(text))
 
@@ -205,7 +205,7 @@ def _mixed_words(text: str) -> str:
 
 def _named(parts: Iterable[str]) -> str:
     """Name each of several characters, or sequences of characters, once."""
-    names = [" + ".join(map(_name, part)) for part in dict.fromkeys(parts)]
+    names = [" + ".join(map(_number_and_name, part)) for part in dict.fromkeys(parts)]
     return listed(names, MOST_NAMED)
 
 
@@ -213,6 +213,6 @@ def _number(char: str) -> str:
     return f"U+{ord(char):04X}"
 
 
-def _name(char: str) -> str:
+def _number_and_name(char: str) -> str:
     """Return number and name of a character: `U+200B ZERO WIDTH SPACE`."""
     return f"{_number(char)} {unicodedata.name(char, 'control character')}"

@@ -337,7 +337,7 @@ def starts_character(before: str, after: str) -> bool:
     small letter or a punctuation mark that belongs to the part before.
     """
     last, first = before[-1:], after[:1]
-    if not (has_unspaced(_base(before)) or has_unspaced(first)):
+    if not (has_unspaced(_last_letter(before)) or has_unspaced(first)):
         return False
 
     category = unicodedata.category(first)
@@ -365,6 +365,6 @@ def starts_of_characters(parts: Sequence[str]) -> list[int]:
     return starts
 
 
-def _base(text: str) -> str:
+def _last_letter(text: str) -> str:
     """Return the last letter of a text, without the marks and punctuation after it."""
     return next((char for char in reversed(text) if unicodedata.category(char)[0] in "LN"), "")

@@ -44,29 +44,31 @@ def normaliser(language: str) -> Callable[[str], str]:
 
     def normalise(text: str) -> str:
         folded = unicodedata.normalize("NFKC", without_invisible(text)).translate(APOSTROPHES)
-        words = _in_small_letters(folded.replace(TATWEEL, ""), language).split()
+        words = _small_letters(folded.replace(TATWEEL, ""), language).split()
         joined = " ".join(words)
         return SPACE_BESIDE_ASIAN.sub("", joined) if language in WITHOUT_SPACES else joined
 
     return normalise
 
 
-def _in_small_letters(text: str, language: str) -> str:
+def _small_letters(text: str, language: str) -> str:
     """Return a text in small letters, without punctuation; marks such as <NOISE> stay."""
     pieces, place = [], 0
     for mark in MARK.finditer(text):
-        pieces += [_letters_of(text[place : mark.start()], language), f" {mark[0]} "]
+        pieces += [_words_in_small_letters(text[place : mark.start()], language), f" {mark[0]} "]
         place = mark.end()
 
-    return "".join([*pieces, _letters_of(text[place:], language)])
+    return "".join([*pieces, _words_in_small_letters(text[place:], language)])
 
 
-def _letters_of(text: str, language: str) -> str:
+def _words_in_small_letters(text: str, language: str) -> str:
     small = (text.translate(TURKISH_CAPITALS) if language == "turkish" else text).lower()
-    return "".join(letter if _stays(small, place) else " " for place, letter in enumerate(small))
+    return "".join(
+        letter if _is_part_of_word(small, place) else " " for place, letter in enumerate(small)
+    )
 
 
-def _stays(text: str, place: int) -> bool:
+def _is_part_of_word(text: str, place: int) -> bool:
     """Tell whether a character is a part of a word: a letter, its mark, a digit, an apostrophe."""
     if text[place] == "'":
         return text[:place][-1:].isalpha() and text[place + 1 : place + 2].isalpha()
