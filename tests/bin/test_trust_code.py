@@ -127,7 +127,7 @@ def test_only_code_for_the_users_own_configs_reads_a_config_without_the_question
     of_training = ("compute_cmvn_stats", "check_data", "plan_report", "profile_data")
     assert readers == {
         "wenet_uio/bin/average_model.py",  # reads lora_conf only
-        "wenet_uio/bin/train.py",  # that of the run itself, to resume it; --from asks the question
+        "wenet_uio/train/start.py",  # that of the run itself, to resume it; --from asks the question
         "wenet_uio/config/__init__.py",
         "wenet_uio/prepare/diagnose/bin_estimate.py",  # of training
         # refuses code of other packages; operators do not run there
