@@ -1,6 +1,7 @@
 """Unified IO on one page: a data list becomes batches. Read this file first.
 
-open_corpus   data.list             -> shards of samples, with their index       (open.py, corpus/)
+read_source   path of a list or yaml -> a list, or a mixture of sources         (open.py)
+open_for      source                -> shards of samples, with their index       (open.py, corpus/)
 Cursor        index, policy, seed   -> batch t: which samples, at which speed    (cursor.py, plan/)
 BatchReader   samples               -> encoded audio and text -> waveforms       (reader.py, formats/, storage/, audio/)
 chain         waveform and text     -> features and labels                       (chain/)

@@ -147,6 +147,8 @@ class BatchReader(Dataset[Batch]):
 
     def _kind_of(self, ref: SampleRef) -> SampleKind:
         """Return how the samples of the source of a sample are read."""
+        if len(self._kinds) == 1:  # saves a look-up for each sample of most corpora
+            return self._kinds[0]
         return self._kinds[int(self.corpus.source_of(ref.shard))]
 
     def _reads(self, refs: list[SampleRef]) -> list[Callable[[], Utterance]]:
