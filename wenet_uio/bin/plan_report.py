@@ -46,10 +46,10 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--html",
-        metavar="FILE",
+        "--plot",
+        metavar="FILE.html",
         help="write a page: which rank takes which batch, with its utterances; plots; figures",
     )
-    parser.add_argument("--plot", metavar="FILE.html", help="the same page as --html")
     add_json(parser, "the report as one JSON object")
 
     return parser
@@ -75,8 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     command_line = parser()
     args = command_line.parse_args(arguments)
-    if args.plot and not args.plot.endswith(".html"):
-        raise ValueError(f"{args.plot}: the page with the plots is written as .html")
+    if args.html and not args.html.endswith(".html"):
+        raise ValueError(f"{args.html}: the page with the plots is written as .html")
 
     config = load_config(args.config)
     data = args.data_list or config.data
@@ -93,11 +93,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seed=args.seed,
         epoch=args.epoch,
         world_size=args.world_size,
-        on_batch=page.collect if args.html or args.plot else None,
+        on_batch=page.collect if args.html else None,
     )
-    title = f"{corpus.data_list}, epoch {args.epoch}, {args.world_size} ranks"
-    for path in filter(None, (args.html, args.plot)):
-        page.write(report, title, path)
+    if args.html:
+        title = f"{corpus.data_list}, epoch {args.epoch}, {args.world_size} ranks"
+        page.write(report, title, args.html)
 
     print_report(report, corpus, as_json=args.json)
     return 1 if report.lost or report.duplicated else 0
