@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 LOADING = 600.0
 """Seconds that the packages of an adapter may take to load, which is no part of a trial."""
 WRITING = 3600.0
@@ -47,7 +48,7 @@ class Server:
         self._folder = tempfile.TemporaryDirectory()
         self.log = Path(self._folder.name) / "log"
         self._forked = 0
-        paths = [str(HERE), str(HERE / "adapters"), str(HERE.parent)]
+        paths = [str(HERE), str(HERE / "adapters"), str(ROOT)]
 
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(

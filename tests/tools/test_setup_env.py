@@ -148,6 +148,11 @@ def test_a_recipe_can_need_more_packages(installed):
 def with_extras(root: Path) -> None:
     """Give the project the module that asks for the extra `more`."""
     (root / "wenet_uio/base").mkdir(parents=True)
+    for name in (
+        "__init__.py",
+        "base/__init__.py",
+    ):  # or the package of the clone is found before it
+        (root / "wenet_uio" / name).touch()
     shutil.copy(ROOT / "wenet_uio/base/imports.py", root / "wenet_uio/base")
     (root / "requirements").mkdir()
     (root / "more.txt").rename(root / "requirements/more.txt")

@@ -70,17 +70,22 @@ class Run:
         return self.newest
 
     def fill(self, pages_left: int = 0) -> None:
-        """Fill the disk, except for some pages."""
+        """Fill the disk, except for some pages, after the state that a thread writes."""
+        self.await_state()
         status = os.statvfs(self.path)
         pages = status.f_bavail * status.f_frsize // PAGE - pages_left
         (self.path / "filler").write_bytes(bytes(pages * PAGE))
 
     def free(self) -> None:
         """Remove what `fill` wrote, after the state that a thread writes."""
-        if self.newest.folder._writing is not None:
-            self.newest.folder._writing.result()
+        self.await_state()
         (self.path / "filler").unlink()
         self.note()
+
+    def await_state(self) -> None:
+        """Wait for the state that a thread writes."""
+        if self.newest.folder._writing is not None:
+            self.newest.folder._writing.result()
 
     def note(self) -> None:
         """Note the states that there are."""
