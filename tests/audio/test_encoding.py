@@ -5,7 +5,7 @@ import pytest
 import soundfile
 
 from wenet_uio.audio.decoders import AudioError
-from wenet_uio.audio.encoding import MP3_RATES, OPUS_RATES, _with_serial_zero, encode_audio
+from wenet_uio.audio.encoding import MP3_RATES, OPUS_RATES, _zero_serial_number, encode_audio
 from wenet_uio.audio.read import read_audio
 
 TONE = 8000 * np.sin(np.arange(16000) / 10)[:, None].astype(np.float32)
@@ -54,7 +54,7 @@ def test_checksums_of_pages_equal_those_of_libogg():
     with soundfile.SoundFile(buffer, "w", 16000, 1, format="OGG", subtype="OPUS") as file:
         file.write(TONE / 32768)
     original = buffer.getvalue()
-    changed = _with_serial_zero(original)
+    changed = _zero_serial_number(original)
     serial = original[14:18]
     again = bytearray(changed)  # with the serial number that libsndfile drew
     assert changed != original

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
-from math import prod
 
 NEAR_END = 0.98
 """Share of the samples that must be present; headers of mp3 are wrong by up to one percent."""
@@ -43,49 +41,54 @@ def claim_of(head: bytes, size: int) -> Claim:
     """
     start = head[:4]
     if start == b"riff":
-        return _of_w64(head, size)
+        return _w64_claim(head, size)
     if start == b".snd" and len(head) >= 12:
         offset, claimed = struct.unpack_from(">2I", head, 4)
         return claim(claimed, size, offset)
     if start == b"NIST":
-        return _of_sphere(head, size)
+        return _sphere_claim(head, size)
     if start in (b"RIFF", b"RF64", b"BW64"):
-        return _of_chunks(head, size, "<")
+        return _riff_claim(head, size, "<")
     if start in (b"RIFX", b"FORM"):
-        return _of_chunks(head, size, ">")
+        return _riff_claim(head, size, ">")
     return UNKNOWN
 
 
 def claim(claimed: int, size: int, offset: int) -> Claim:
-    """Return the claim of a header whose samples begin at byte `offset`."""
+    """Return the claim of a header whose samples begin at byte `offset` of `size`.
+
+    `UNKNOWN` if it was written before the length was known.
+    """
     return UNKNOWN if STREAMED <= claimed <= 0xFFFFFFFF else (claimed, size - offset)
 
 
-def _of_chunks(head: bytes, size: int, order: str) -> Claim:
-    """Read the chunks of a wav or AIFF, whose numbers have a byte order."""
-    large = None  # bytes of samples where 32 bits are too few
-    for name, offset, length in _chunks(head, order):
-        if name == b"ds64" and offset + 16 <= len(head):
-            large = struct.unpack_from("<Q", head, offset + 8)[0]
-        if name == b"data" and large is not None and length == 0xFFFFFFFF:
-            return large, size - offset
+def _riff_claim(head: bytes, size: int, order: str) -> Claim:
+    """Return the claim of a wav or AIFF; `UNKNOWN` if its samples begin after `head`.
+
+    Args:
+        order: byte order of its numbers, as `struct` names it.
+    """
+    large_claim = None  # bytes of samples where 32 bits are too few
+    chunk = 12  # after the name and length of RIFF, and the name WAVE
+    while chunk + 8 <= len(head):
+        name, length = struct.unpack_from(f"{order}4sI", head, chunk)
+        content = chunk + 8
+        if name == b"ds64" and content + 16 <= len(head):
+            large_claim = struct.unpack_from("<Q", head, content + 8)[0]
+        if name == b"data" and large_claim is not None and length == 0xFFFFFFFF:
+            return large_claim, size - content
         if name in (b"data", b"SSND"):
-            return claim(length, size, offset)
+            return claim(length, size, content)
+        chunk = content + length + length % 2  # chunks begin at even bytes
 
     return UNKNOWN
 
 
-def _chunks(head: bytes, order: str) -> Iterator[tuple[bytes, int, int]]:
-    """Yield (name, byte of the first content, length of the content) of the chunks in `head`."""
-    offset = 12
-    while offset + 8 <= len(head):
-        name, length = struct.unpack_from(f"{order}4sI", head, offset)
-        yield name, offset + 8, length
-        offset += 8 + length + length % 2  # chunks begin at even bytes
+def _w64_claim(head: bytes, size: int) -> Claim:
+    """Return the claim of a Wave64; `UNKNOWN` if its samples begin after `head`.
 
-
-def _of_w64(head: bytes, size: int) -> Claim:
-    """Read the chunks of Wave64: 16 bytes of name, 8 bytes of length, which counts both."""
+    A chunk has a name of 16 bytes, and a length of 8 bytes, which counts name and length too.
+    """
     offset = 16 + 8 + 16  # after the name and length of RIFF, and the name WAVE
     while offset + 24 <= len(head):
         name, length = struct.unpack_from("<16sQ", head, offset)
@@ -97,11 +100,20 @@ def _of_w64(head: bytes, size: int) -> Claim:
     return UNKNOWN
 
 
-def _of_sphere(head: bytes, size: int) -> Claim:
-    """Read a text header; its second line is its length. Compressed samples claim nothing."""
-    lines = head[:1024].split(b"\n")
-    fields = {name: re.search(name + rb" -i (\d+)\n", head) for name in SPHERE_FACTORS}
-    is_plain = b"embedded" not in head and b"shorten" not in head
-    if not (is_plain and all(fields.values()) and lines[1].strip().isdigit()):
+def _sphere_claim(head: bytes, size: int) -> Claim:
+    """Return the claim of a NIST sphere; `UNKNOWN` if its samples are compressed.
+
+    Its header is text. The second line is the length of the header in bytes.
+    """
+    if b"embedded" in head or b"shorten" in head:
         return UNKNOWN
-    return claim(prod(int(field[1]) for field in fields.values() if field), size, int(lines[1]))
+
+    claimed = 1
+    for name in SPHERE_FACTORS:
+        field = re.search(name + rb" -i (\d+)\n", head)
+        if field is None:
+            return UNKNOWN
+        claimed *= int(field[1])
+
+    header_bytes = head[:1024].split(b"\n")[1].strip()
+    return claim(claimed, size, int(header_bytes)) if header_bytes.isdigit() else UNKNOWN

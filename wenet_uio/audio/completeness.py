@@ -30,6 +30,7 @@ def require_whole(audio: bytes) -> None:
         raise AudioError(
             f"cut short: the header claims {claim[0]} bytes of samples, the file has {claim[1]}"
         )
+    # A RIFF that claims nothing was written before its length was known: no end to compare with.
     if claim != UNKNOWN or audio[:4] == b"RIFF":
         return
 

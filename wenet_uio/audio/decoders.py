@@ -77,14 +77,15 @@ class AudioInfo:
             AudioError: a time is negative or not finite, the segment ends after the audio, or it is
                 all of an audio that is cut short.
         """
-        if self.cut_short and not (start or end is not None):
+        is_all = start == 0 and end is None
+        if is_all and not self.is_whole:
             raise AudioError(self.cut_short)
 
         first, last = segment_samples(self.num_samples, self.sample_rate, start, end)
-        if last > first and (
-            why := why_past_the_end(start, end, (last - first) / self.sample_rate)
-        ):
-            raise AudioError(why)
+        if last > first:
+            why = why_past_the_end(start, end, (last - first) / self.sample_rate)
+            if why:
+                raise AudioError(why)
         return last - first
 
 
@@ -104,7 +105,7 @@ class Excerpt(NamedTuple):
         """Return the first sample, and one past the last."""
         return segment_samples(num_samples, sample_rate, self.start, self.end)
 
-    def of(self, block: np.ndarray) -> np.ndarray:
+    def convert_block(self, block: np.ndarray) -> np.ndarray:
         """Convert a block (samples, channels) to (samples,) of the channel, as float32 or int16.
 
         With all channels the block keeps its shape.
@@ -126,13 +127,13 @@ class Excerpt(NamedTuple):
 
         return block[:, self.channel].astype(dtype)
 
-    def joined(self, blocks: Iterable[np.ndarray]) -> np.ndarray:
+    def join_blocks(self, blocks: Iterable[np.ndarray]) -> np.ndarray:
         """Convert and join blocks (samples, channels) of int16 or of floats from -1 to 1.
 
         Returns:
             the waveform (samples,) on the scale of int16; (samples, channels) of all channels.
         """
-        parts = [self.of(block) for block in blocks] or [np.zeros(0, np.float32)]
+        parts = [self.convert_block(block) for block in blocks] or [np.zeros(0, np.float32)]
         waveform = parts[0] if len(parts) == 1 else np.concatenate(parts)
         if waveform.dtype == np.float32:
             waveform *= np.float32(INT16_SCALE)
@@ -188,8 +189,8 @@ class ArrayDecoder:
         first, last = excerpt.samples(self.sample_rate, len(self._samples))
         segment = self._samples[first:last]
         if segment.dtype == np.int16:
-            return excerpt.of(segment)
-        return _sane(excerpt.joined([segment]))
+            return excerpt.convert_block(segment)
+        return _checked_floats(excerpt.join_blocks([segment]))
 
     def close(self) -> None:
         """Do nothing: there is nothing to free."""
@@ -224,14 +225,15 @@ class WavDecoder:
         """Return the waveform (samples,) of a segment."""
         encoded = in_memory(self._encoded)
         first, last = excerpt.samples(self.sample_rate, self._num_samples)
-        offset, count = self._offset + 2 * self._channels * first, self._channels * (last - first)
+        offset = self._offset + 2 * self._channels * first  # 2 bytes a sample
+        count = self._channels * (last - first)
         if isinstance(encoded, memoryview):
             samples = np.frombuffer(encoded, "<i2", count, offset)
         else:
             encoded.seek(offset)
             samples = np.fromfile(encoded, "<i2", count)
 
-        return excerpt.of(samples.reshape(-1, self._channels))
+        return excerpt.convert_block(samples.reshape(-1, self._channels))
 
     def close(self) -> None:
         """Do nothing: there is nothing to free."""
@@ -249,7 +251,7 @@ class SndfileDecoder:
     """Reads the formats of libsndfile."""
 
     is_whole = True
-    """As in WavDecoder."""
+    """False if the header claims more samples than the file has."""
 
     def __init__(self, stream: BinaryIO | PartialFile, size: int, lead: int = 0) -> None:
         """Open audio of `size` bytes.
@@ -285,23 +287,31 @@ class SndfileDecoder:
             AudioError: the audio is damaged, or does not have the channel.
         """
         first, last = excerpt.samples(self.sample_rate, self.num_samples)
-        return self.checked(excerpt.joined(self.blocks(first, last, self.dtype_for(excerpt))))
+        return self.check_sound(
+            excerpt.join_blocks(self.blocks(first, last, self.dtype_for(excerpt)))
+        )
 
     def know(self, known: Known) -> None:
-        """Take what is known better, before the first reading."""
+        """Take what a parser of the format knows better than libsndfile. Call this before `read`."""
         self._last_seek = known.last_seek
         if known.num_samples is not None:
             self.num_samples = known.num_samples
 
     def dtype_for(self, excerpt: Excerpt) -> Literal["int16", "float32"]:
-        """Return the type of samples to decode."""
-        is_stored_so = self._file.subtype == "PCM_16"
-        as_stored = excerpt.keep_int16 and is_stored_so and excerpt.channel != "mix"
-        return "int16" if as_stored else "float32"
+        """Return the type of samples to decode: int16 if it is asked for, stored, and not mixed."""
+        if excerpt.keep_int16 and self._file.subtype == "PCM_16" and excerpt.channel != "mix":
+            return "int16"
+        return "float32"
 
-    def checked(self, waveform: np.ndarray) -> np.ndarray:
-        """Return a waveform, after a check if it was stored as floating point."""
-        return _sane(waveform) if self._file.subtype in ("FLOAT", "DOUBLE") else waveform
+    def check_sound(self, waveform: np.ndarray) -> np.ndarray:
+        """Return a decoded waveform.
+
+        Raises:
+            AudioError: it was stored as floating point, and is no sound.
+        """
+        if self._file.subtype in ("FLOAT", "DOUBLE"):
+            return _checked_floats(waveform)
+        return waveform
 
     def close(self) -> None:
         """Close libsndfile's handle."""
@@ -312,10 +322,12 @@ class SndfileDecoder:
     ) -> Iterator[np.ndarray]:
         """Yield blocks (samples, channels) from sample `first` up to `last` or the end of the data.
 
-        Called once for each decoder.
+        Called once for each decoder: it does not go back to the start of the audio.
         """
         start = max(0, first - self._lead)
-        position = self._seek(start if self._last_seek is None else min(start, self._last_seek))
+        if self._last_seek is not None:
+            start = min(start, self._last_seek)
+        position = self._seek_or_stay(start)
         size = max(1, BLOCK // self.channels)
         while position < last:
             check_interruption()
@@ -334,8 +346,12 @@ class SndfileDecoder:
             if len(wanted):
                 yield wanted
 
-    def _seek(self, sample: int) -> int:
-        """Go to a sample, or stay at the first one where libsndfile cannot seek; the position."""
+    def _seek_or_stay(self, sample: int) -> int:
+        """Go to a sample, or stay at the first one if libsndfile cannot seek in the format.
+
+        Returns:
+            the sample that is decoded next.
+        """
         if not sample:
             return 0
         try:
@@ -403,7 +419,7 @@ class AvDecoder:
         codec_context.thread_count = 1
 
         # Sample rate and channels are those of decoded samples: headers of AAC may state others.
-        self._frames = self._decoded()
+        self._frames = self._decode_frames()
         decoded = next(self._frames, None)
         if decoded is None:
             raise AudioError(f"{container}: no samples")
@@ -431,7 +447,9 @@ class AvDecoder:
         Raises:
             AudioError: the audio is damaged, or does not have the channel.
         """
-        return _sane(excerpt.joined(self._blocks(*excerpt.samples(self.sample_rate))))
+        return _checked_floats(
+            excerpt.join_blocks(self._blocks(*excerpt.samples(self.sample_rate)))
+        )
 
     def close(self) -> None:
         """Close FFmpeg's handle."""
@@ -440,10 +458,11 @@ class AvDecoder:
     def _blocks(self, first: int, last: int) -> Iterator[np.ndarray]:
         """Yield blocks (samples, channels) from sample `first` up to `last` or the end of audio.
 
-        Frames before `first` are forgotten.
+        Frames before `first` are forgotten, and cannot be read again.
         """
-        earlier, self._kept = iter(self._kept), []
-        for frame in itertools.chain(earlier, self._further()):
+        earlier = iter(self._kept)
+        self._kept = []
+        for frame in itertools.chain(earlier, self._decode_further()):
             if frame.end > first and self.keeps_samples:
                 self._kept.append(frame)
 
@@ -453,10 +472,10 @@ class AvDecoder:
             if frame.end >= last:
                 break
 
-        self._kept += earlier
+        self._kept.extend(earlier)  # the frames behind the segment, which the loop did not reach
 
-    def _further(self) -> Iterator[_Frame]:
-        """Yield the frames after the position."""
+    def _decode_further(self) -> Iterator[_Frame]:
+        """Decode the frames from the position on, and move the position behind each of them."""
         for rate, samples in self._frames:
             if (rate, len(samples)) != (self.sample_rate, self._channels):
                 raise AudioError(
@@ -467,29 +486,32 @@ class AvDecoder:
             self._position = frame.end
             yield frame
 
-    def _decoded(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield the sample rate and samples (channels, samples) of each frame."""
+    def _decode_frames(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield the sample rate in Hz and the samples (channels, samples) of each frame."""
         try:
             for frame in self._container.decode(audio=0):
                 check_interruption()
                 samples = frame.to_ndarray()
                 if not frame.format.is_planar:
                     samples = samples.reshape(-1, frame.layout.nb_channels).T
-                yield frame.sample_rate, _full_scale_one(samples)
+                yield frame.sample_rate, _float_samples(samples)
         except self._error as error:
             raise AudioError(f"cannot be decoded: {error.strerror}") from None
 
 
-def _full_scale_one(samples: np.ndarray) -> np.ndarray:
-    """Return samples of any type of FFmpeg as float32, on the scale of -1 to 1."""
+def _float_samples(samples: np.ndarray) -> np.ndarray:
+    """Return samples of any type of FFmpeg as float32, on the scale of -1 to 1; the shape stays."""
     if samples.dtype.kind == "f":
         return samples.astype(np.float32, copy=False)
     if samples.dtype == np.uint8:
         return (samples.astype(np.float32) - 128) / 128
-    return samples.astype(np.float32) * np.float32(2.0 ** (1 - 8 * samples.itemsize))
+
+    bits = 8 * samples.itemsize
+    full_scale = 2.0 ** (bits - 1)  # of signed integers
+    return samples.astype(np.float32) * np.float32(1 / full_scale)
 
 
-def _sane(waveform: np.ndarray) -> np.ndarray:
+def _checked_floats(waveform: np.ndarray) -> np.ndarray:
     """Return a waveform that was stored as floating point, after a check for damage.
 
     Raises:

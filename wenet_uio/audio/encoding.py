@@ -65,10 +65,10 @@ def encode_audio(samples: np.ndarray, sample_rate: int, encoding: Encoding | Los
         ) from None
 
     encoded = buffer.getvalue()
-    return _with_serial_zero(encoded) if encoding == "opus" else encoded
+    return _zero_serial_number(encoded) if encoding == "opus" else encoded
 
 
-def _with_serial_zero(ogg: bytes) -> bytes:
+def _zero_serial_number(ogg: bytes) -> bytes:
     """Set the serial number of an Ogg stream to 0.
 
     libsndfile draws a random number, so that equal files would differ.

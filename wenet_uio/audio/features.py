@@ -73,12 +73,17 @@ def place_of(source: str) -> Place:
     if parts is None or source == parts[1] or os.path.exists(source):  # noqa: PTH110 - a string
         return Place(source)
 
-    path, offset, *ends = parts.groups()
-    frames, features = _span_of(*ends[:2]), _span_of(*ends[2:])
-    return Place(path, int(offset) if offset else None, frames, features)
+    path, offset, first_frame, last_frame, first_feature, last_feature = parts.groups()
+    return Place(
+        path,
+        offset=int(offset) if offset else None,
+        frames=_parse_span(first_frame, last_frame),
+        features=_parse_span(first_feature, last_feature),
+    )
 
 
-def _span_of(first: str | None, last: str | None) -> Span:
+def _parse_span(first: str | None, last: str | None) -> Span:
+    """Return the span of two numbers in a place; None if it names none, or all by a colon alone."""
     return (int(first), int(last)) if first and last else None
 
 
@@ -114,8 +119,8 @@ class FeatureDecoder:
     def close(self) -> None:
         """Nothing to free."""
 
-    def of(self, place: Place) -> FeatureDecoder:
-        """Return the part of the matrix that a place names.
+    def part_at(self, place: Place) -> FeatureDecoder:
+        """Return a decoder of the part of the matrix that a place names.
 
         Raises:
             AudioError: the part is outside of the matrix.
@@ -123,8 +128,8 @@ class FeatureDecoder:
         if place.is_whole:
             return self
 
-        rows = _slice_of(place.frames, "frames", self.frames, beyond=FRAMES_TOO_FAR)
-        columns = _slice_of(place.features, "features", self.dim, beyond=0)
+        rows = _span_slice(place.frames, "frames", self.frames, beyond=FRAMES_TOO_FAR)
+        columns = _span_slice(place.features, "features", self.dim, beyond=0)
         return FeatureDecoder(
             rows.stop - rows.start,
             columns.stop - columns.start,
@@ -132,7 +137,7 @@ class FeatureDecoder:
         )
 
 
-def _slice_of(span: Span, unit: str, size: int, beyond: int) -> slice:
+def _span_slice(span: Span, unit: str, size: int, beyond: int) -> slice:
     """Return the slice of a matrix that a span means, along the frames or along the features.
 
     Args:
@@ -199,22 +204,23 @@ class KaldiMatrix(NamedTuple):
             AudioError: no matrix, or cut short.
         """
         kind = head[2:6].partition(b" ")[0].decode("ascii", "replace")
-        start, numbers = 2 + len(kind) + 1, (0.0, 0.0)
+        lowest = width = 0.0
+        start = len(KALDI) + len(kind) + 1  # after the mark, the kind and a space
         try:
             if kind in COMPRESSED:
-                *numbers, frames, dim = struct.unpack_from("<ffii", head, start)
+                lowest, width, frames, dim = struct.unpack_from("<ffii", head, start)
                 start += 16
             elif kind in PLAIN:
-                four, frames, also_four, dim = struct.unpack_from("<bibi", head, start)
+                frames_size, frames, dim_size, dim = struct.unpack_from("<bibi", head, start)
                 start += 10
-                if (four, also_four) != (4, 4):
+                if (frames_size, dim_size) != (4, 4):
                     raise AudioError("the header of its Kaldi matrix is damaged")
             else:
                 raise AudioError(f"a Kaldi object {kind!r}, which is no matrix")
         except struct.error:
             raise AudioError(f"cut short: {len(head)} bytes of a Kaldi matrix") from None
 
-        matrix = cls(kind, frames, dim, start, *numbers)
+        matrix = cls(kind, frames, dim, start, lowest, width)
         holds_nothing = frames > 0 and dim == 0
         if min(frames, dim) < 0 or holds_nothing or matrix.size > room:
             raise AudioError(
@@ -225,7 +231,8 @@ class KaldiMatrix(NamedTuple):
 
     def numbers_of(self, data: bytes | memoryview) -> np.ndarray:
         """Return the matrix (frames, dim) in the bytes of the whole object."""
-        shape, count = (self.frames, self.dim), self.frames * self.dim
+        shape = (self.frames, self.dim)
+        count = self.frames * self.dim
         if self.kind in PLAIN:
             return np.frombuffer(data, PLAIN[self.kind], count, self.header).reshape(shape)
 
@@ -240,27 +247,32 @@ class KaldiMatrix(NamedTuple):
 
         # CM has four quantiles for each column, and stores its numbers column by column.
         quantiles = np.frombuffer(data, "<u2", 4 * self.dim, self.header).reshape(self.dim, 4)
-        tables = _tables(lowest + width * UINT16_STEP * quantiles.astype(np.float32))
+        tables = _byte_tables(lowest + width * UINT16_STEP * quantiles.astype(np.float32))
         levels = np.frombuffer(data, dtype, count, self.header + 8 * self.dim)
-        return np.take_along_axis(tables, levels.reshape(self.dim, self.frames), axis=1).T
+        columns = np.take_along_axis(tables, levels.reshape(self.dim, self.frames), axis=1)
+        return columns.T  # (frames, dim)
 
 
-def _tables(quantiles: np.ndarray) -> np.ndarray:
-    """Return (dim, 256): the number that each byte of a column stands for.
+def _byte_tables(quantiles: np.ndarray) -> np.ndarray:
+    """Return the tables (dim, 256) of the number that each byte stands for, one for each column.
 
-    The numbers lie between the column's quantiles (dim, 4) of 0, ¼, ¾ and 1.
+    Kaldi gives the bytes 0, 64, 192 and 255 the quantiles of 0, ¼, ¾ and 1 of their column. The
+    numbers of the bytes between two of them lie on a line.
+
+    Args:
+        quantiles: (dim, 4).
     """
-    lowest, low, high, highest = quantiles[:, :, None].swapaxes(0, 1)
+    lowest, low, high, highest = np.split(quantiles, 4, axis=1)  # (dim, 1) each
     byte = np.arange(256, dtype=np.float32)
 
-    def between(first: np.ndarray, last: np.ndarray, steps: int, start: int) -> np.ndarray:
+    def line(first: np.ndarray, last: np.ndarray, first_byte: int, last_byte: int) -> np.ndarray:
         # In the types of Kaldi's CharToFloat, so that the numbers are the same bit for bit.
-        rise = ((last - first) * (byte - start)).astype(np.float64)
-        return (first + rise * (1 / steps)).astype(np.float32)
+        rise = ((last - first) * (byte - first_byte)).astype(np.float64)
+        return (first + rise * (1 / (last_byte - first_byte))).astype(np.float32)
 
-    lower = between(lowest, low, 64, 0)
-    middle = between(low, high, 128, 64)
-    upper = between(high, highest, 63, 192)
+    lower = line(lowest, low, 0, 64)  # (dim, 256)
+    middle = line(low, high, 64, 192)
+    upper = line(high, highest, 192, 255)
     return np.where(byte <= 64, lower, np.where(byte <= 192, middle, upper))
 
 
@@ -321,7 +333,7 @@ def read_encoded(path: str) -> bytes:
     if place.offset is None:
         return Path(place.path).read_bytes()
     with open(place.path, "rb") as file:
-        return bytes_between(file, *_extent(file, place.offset))
+        return bytes_between(file, *_object_extent(file, place.offset))
 
 
 def encoded_size(path: str) -> int:
@@ -331,18 +343,19 @@ def encoded_size(path: str) -> int:
         return os.stat(place.path).st_size  # noqa: PTH116 - a string
 
     with open(place.path, "rb") as file:
-        start, end = _extent(file, place.offset)
+        start, end = _object_extent(file, place.offset)
         return end - start
 
 
-def _extent(file: BinaryIO, offset: int) -> tuple[int, int]:
+def _object_extent(file: BinaryIO, offset: int) -> tuple[int, int]:
     """Return the first byte of an object of an archive, and the byte after the object."""
     return extent_in_archive(file, offset, os.fstat(file.fileno()).st_size)
 
 
 def bytes_between(encoded: Encoded, start: int, end: int) -> bytes:
-    """Return bytes `start` up to `end` of opened bytes. The position of a file stays: a decoder may
-    be reading it.
+    """Return bytes `start` up to `end` of opened bytes, or up to their end.
+
+    The position of a file stays: a decoder may be reading it.
     """
     if isinstance(encoded, memoryview):
         return bytes(whole_of(encoded)[start:end])
@@ -350,7 +363,10 @@ def bytes_between(encoded: Encoded, start: int, end: int) -> bytes:
         return encoded.between(start, end)
 
     pieces: list[bytes] = []
-    while start < end and (piece := os.pread(encoded.fileno(), end - start, start)):
+    while start < end:
+        piece = os.pread(encoded.fileno(), end - start, start)
+        if not piece:  # the end of the file
+            break
         pieces.append(piece)
         start += len(piece)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)

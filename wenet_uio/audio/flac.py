@@ -24,13 +24,14 @@ MOST_METADATA = 1 << 14
 """Bytes before the first frame that are no evidence of a second stream."""
 
 
-def _remainder(byte: int) -> int:
+def _byte_remainder(byte: int) -> int:
+    """Return the CRC-8 of one byte, with the polynomial x^8 + x^2 + x + 1 (0x107)."""
     for _ in range(8):
         byte = byte << 1 ^ 0x107 * (byte >> 7)
     return byte
 
 
-CRC8 = bytes(map(_remainder, range(256)))
+CRC8 = bytes(map(_byte_remainder, range(256)))
 """{byte: its remainder} of the checksum of frame headers."""
 
 
@@ -111,7 +112,10 @@ def _frame_number(tail: bytes, offset: int) -> int | None:
     size_bytes = {6: 1, 7: 2}.get(size_code, 0)
     rate_bytes = {12: 1, 13: 2, 14: 2}.get(rate_code, 0)
     end = 4 + number_bytes + size_bytes + rate_bytes
-    return number if _crc8(header[:end]) == header[end] else None
+    crc = 0
+    for byte in header[:end]:
+        crc = CRC8[crc ^ byte]
+    return number if crc == header[end] else None
 
 
 def _coded_number(data: bytes) -> tuple[int, int] | None:
@@ -120,7 +124,7 @@ def _coded_number(data: bytes) -> tuple[int, int] | None:
     if first < 0x80:
         return first, 1
 
-    # As many bits of the first byte are set as the number has bytes.
+    # As many bits at the start of the first byte are set as the number has bytes.
     length = next((bit for bit in range(8) if not first & (0x80 >> bit)), 8)
     following = data[1:length]
     if not 2 <= length <= 7 or any(byte >> 6 != 2 for byte in following):
@@ -130,14 +134,6 @@ def _coded_number(data: bytes) -> tuple[int, int] | None:
     for byte in following:
         number = number << 6 | byte & 0x3F
     return number, length
-
-
-def _crc8(header: bytes) -> int:
-    """Return the CRC-8 of a frame header, with the polynomial x^8 + x^2 + x + 1."""
-    crc = 0
-    for byte in header:
-        crc = CRC8[crc ^ byte]
-    return crc
 
 
 def streams_of(data: bytes) -> list[tuple[int, int]]:

@@ -35,7 +35,7 @@ class Part(NamedTuple):
     known: Known = Known()
 
     def decoder(self, lead: int) -> SndfileDecoder:
-        """Return a decoder of the part."""
+        """Return a decoder of the part, which decodes `lead` samples before a segment too."""
         decoder = SndfileDecoder(io.BytesIO(self.data), len(self.data), lead)
         decoder.know(self.known)
         return decoder
@@ -54,7 +54,7 @@ class Joinable(Generic[Span]):
     known: Callable[[Span], Known]
     """What libsndfile does not know of a plain part."""
     lead: int = 0
-    """See SndfileDecoder."""
+    """Samples before a segment that must be decoded for its first samples to be right."""
 
 
 class PartsDecoder:
@@ -96,7 +96,7 @@ class PartsDecoder:
                 blocks += part.blocks(begin, end, dtype)
             start += part.num_samples
 
-        return self._parts[0].checked(excerpt.joined(blocks))
+        return self._parts[0].check_sound(excerpt.join_blocks(blocks))
 
     def close(self) -> None:
         """Close the decoders."""
@@ -121,31 +121,35 @@ class JoinableDecoder:
                 is read. None: libsndfile opens it now.
         """
         # Without a proof all of the file is read.
-        self._encoded, self._size = in_memory(encoded) if stated is None else encoded, size
-        self._joinable, self._stated = joinable, stated
+        self._encoded = in_memory(encoded) if stated is None else encoded
+        self._size = size
+        self._joinable = joinable
+        self._stated = stated
         self._opened: SndfileDecoder | PartsDecoder | None = None
+        """The file as libsndfile reads it, or all of its parts; None as long as nothing is open."""
         self.is_believable = True
-        """As SndfileDecoder.is_believable."""
+        """Whether a file of this size can hold as many samples as its header claims."""
 
         if stated is not None:
             self.sample_rate = stated.sample_rate
             return
 
-        self._opened = first = self._first()
+        self._opened = first = self._open_first_part()
         self.is_believable = first.is_believable
         self.sample_rate = first.sample_rate
 
     def info(self) -> AudioInfo:
         """Return the length and format, from the header if it is a proof."""
-        return self._stated or self._whole().info()
+        return self._stated or self._open_all_parts().info()
 
     def read(self, excerpt: Excerpt) -> np.ndarray:
         """Return the waveform (samples,) of a segment."""
         if self._stated is None or excerpt.end is None:
             # Whoever reads to the end can afford to look for parts, whatever the header says.
-            return self._whole().read(excerpt)
+            return self._open_all_parts().read(excerpt)
 
-        self._opened = self._opened or self._first()
+        if self._opened is None:
+            self._opened = self._open_first_part()
         return self._opened.read(excerpt)
 
     def close(self) -> None:
@@ -153,28 +157,33 @@ class JoinableDecoder:
         if self._opened is not None:
             self._opened.close()
 
-    def _first(self) -> SndfileDecoder:
+    def _open_first_part(self) -> SndfileDecoder:
         """Return a decoder of the file as libsndfile reads it, which may be its first part."""
         return SndfileDecoder(stream_of(self._encoded), self._size, self._joinable.lead)
 
-    def _whole(self) -> SndfileDecoder | PartsDecoder:
-        """Return a decoder of all parts."""
-        joinable, lead = self._joinable, self._joinable.lead
-        spans = self._spans()
+    def _open_all_parts(self) -> SndfileDecoder | PartsDecoder:
+        """Return a decoder of all parts, which replaces the opened one where that reads fewer."""
+        joinable = self._joinable
+        spans = self._part_spans()
         if len(spans) == 1 and joinable.is_plain(spans[0]):
-            first = self._opened if isinstance(self._opened, SndfileDecoder) else self._first()
-            first.know(joinable.known(spans[0]))
-            self._opened = first
+            only = self._opened
+            if not isinstance(only, SndfileDecoder):
+                only = self._open_first_part()
+            only.know(joinable.known(spans[0]))
+            self._opened = only
         elif not isinstance(self._opened, PartsDecoder):
             self.close()
             data = bytes_between(self._encoded, 0, self._size)
             parts = [joinable.part(data, span) for span in spans]
-            self._opened = PartsDecoder([part.decoder(lead) for part in parts])
+            self._opened = PartsDecoder([part.decoder(joinable.lead) for part in parts])
 
         return self._opened
 
-    def _spans(self) -> Sequence[Any]:
-        """Return where the parts are; remembered for files, whose segments are read one by one."""
+    def _part_spans(self) -> Sequence[Any]:
+        """Return where the parts are.
+
+        `_spans_of_files` remembers them for local files, whose segments are read one by one.
+        """
         key = None
         if not isinstance(self._encoded, (memoryview, PartialFile)):
             status = os.fstat(self._encoded.fileno())
@@ -194,9 +203,10 @@ def open_mp3(encoded: Encoded, size: int, head: bytes, start: int) -> JoinableDe
     """Return a decoder of an mp3 that begins with `head`, and whose first frame is at byte
     `start`.
     """
-    head = head[start:] if start + mpeg.FIRST_BYTES <= len(head) else b""
-    head = head or bytes_between(encoded, start, start + mpeg.FIRST_BYTES)
-    return JoinableDecoder(encoded, size, MP3, mpeg.stated_length(head, size - start))
+    first_frame = head[start:]
+    if len(first_frame) < mpeg.FIRST_BYTES:
+        first_frame = bytes_between(encoded, start, start + mpeg.FIRST_BYTES)
+    return JoinableDecoder(encoded, size, MP3, mpeg.stated_length(first_frame, size - start))
 
 
 def open_ogg(encoded: Encoded, size: int) -> JoinableDecoder:
@@ -209,35 +219,41 @@ def open_flac(encoded: Encoded, size: int, head: bytes) -> JoinableDecoder:
     stated_info = None
     info = flac.stream_info(head)
     if info is not None and info.num_samples:
-        tail = bytes_between(encoded, max(0, size - (2 * info.largest_frame or flac.TAIL)), size)
+        tail_bytes = 2 * info.largest_frame or flac.TAIL
+        tail = bytes_between(encoded, max(0, size - tail_bytes), size)
         if flac.ends_as_stated(info, size, tail):
             stated_info = AudioInfo(info.num_samples, info.sample_rate, info.channels)
 
     return JoinableDecoder(encoded, size, FLAC, stated_info)
 
 
-def _of_mp3(part: mpeg.Part) -> Known:
-    is_stated = part.has_info or not part.is_constant
-    return Known(num_samples=None if is_stated else part.num_samples)
+def _known_mp3_length(part: mpeg.Part) -> Known:
+    """Return the samples of a part that has no header of length, and gets none.
+
+    libsndfile estimates them from the bit rate.
+    """
+    if part.has_info or not part.is_constant:
+        return Known()
+    return Known(num_samples=part.num_samples)
 
 
-def _of_ogg(link: ogg.Link) -> Known:
-    # libsndfile seeks to wrong samples on the last page of Vorbis, if the end of it is cut off.
+def _known_last_seek(link: ogg.Link) -> Known:
+    """Return the last page of Vorbis: libsndfile seeks to wrong samples on it if its end is cut off."""
     return Known(last_seek=link.last_page)
 
 
 MP3 = Joinable(
     mpeg.parts_of,
-    lambda data, part: Part(mpeg.with_length(data, part), _of_mp3(part)),
+    lambda data, part: Part(mpeg.with_length(data, part), _known_mp3_length(part)),
     is_plain=lambda part: part.has_info or part.is_constant,
-    known=_of_mp3,
+    known=_known_mp3_length,
     lead=LEAD,
 )
 OGG = Joinable(
     ogg.links_of,
-    lambda data, link: Part(data[link.start : link.end], _of_ogg(link)),
+    lambda data, link: Part(data[link.start : link.end], _known_last_seek(link)),
     is_plain=lambda _: True,
-    known=_of_ogg,
+    known=_known_last_seek,
 )
 FLAC = Joinable(
     flac.streams_of,
@@ -246,7 +262,9 @@ FLAC = Joinable(
     known=lambda _: Known(),
 )
 MOST_FILES = 256
+"""Files whose parts are remembered."""
 _spans_of_files: dict[tuple[int, int, int, int] | None, Sequence[Any]] = {}
+"""{device, inode, bytes and time of change in ns of a file: where its parts are}, the oldest first."""
 
 
 def stream_of(encoded: Encoded) -> BinaryIO | PartialFile:

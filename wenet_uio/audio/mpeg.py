@@ -25,11 +25,11 @@ ID3_V1 = 128
 APE = b"APETAGEX"
 INFO = (b"Xing", b"Info")
 """Tags of a frame with the length of what follows; Info is that of constant bit rate."""
-KBITS = {
-    True: (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 0),
-    False: (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160, 0),
-}
-"""{is MPEG 1: kbit/s by index}, layer III; 0 is no bit rate, or any."""
+MPEG1_KBITS = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 0)
+MPEG2_KBITS = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160, 0)
+"""kbit/s by index, of layer III in MPEG 1, and in MPEG 2 and 2.5; 0 is no bit rate, or any."""
+MPEG1 = 3
+"""The version of MPEG 1 in a header."""
 RATES = {
     3: (44100, 48000, 32000, 0),
     2: (22050, 24000, 16000, 0),
@@ -37,8 +37,6 @@ RATES = {
     0: (11025, 12000, 8000, 0),
 }
 """{version in the header: Hz by index}: MPEG 1, 2, none and 2.5."""
-SIDE_INFO = {(True, True): 17, (True, False): 32, (False, True): 9, (False, False): 17}
-"""{(is MPEG 1, is mono): bytes between the header and the data}."""
 DECODER_DELAY = 529
 """Samples by which a decoder of layer III is late."""
 FIRST_BYTES = 200
@@ -98,35 +96,50 @@ def frame_of(header: bytes) -> Frame | None:
 
     # 4 bits of the bit rate, 2 of the sample rate, 1 of the padding, and 2 of the channel mode.
     version, bit_rate, rate = header[1] >> 3 & 3, header[2] >> 4, header[2] >> 2 & 3
-    is_mpeg1, is_mono = version == 3, header[3] >> 6 == 3
-    hertz, kbits = RATES[version][rate], KBITS[is_mpeg1][bit_rate]
+    padding = header[2] >> 1 & 1
+    is_mono = header[3] >> 6 == 3
+    hertz = RATES[version][rate]
+    if version == MPEG1:
+        samples, kbits, side_info = 1152, MPEG1_KBITS[bit_rate], 17 if is_mono else 32
+    else:
+        samples, kbits, side_info = 576, MPEG2_KBITS[bit_rate], 9 if is_mono else 17
     if not hertz or not kbits:
         return None
 
     # A frame has the bytes that its samples take at its bit rate, and at times one of padding.
-    samples = 1152 if is_mpeg1 else 576
-    padding = header[2] >> 1 & 1
     size = samples // 8 * 1000 * kbits // hertz + padding
-    return Frame(size, samples, hertz, SIDE_INFO[is_mpeg1, is_mono])
+    return Frame(size, samples, hertz, side_info)
 
 
 def end_of_id3(data: bytes, offset: int) -> int:
-    """Return the first byte after an ID3v2 tag at `offset`; its size has 7 bits a byte."""
-    flags, a, b, c, d = data[offset + 5 : offset + ID3_HEADER]
+    """Return the first byte after an ID3v2 tag at `offset`."""
+    flags, *size_bytes = data[offset + 5 : offset + ID3_HEADER]
+    size = 0
+    for byte in size_bytes:
+        size = size << 7 | byte  # the highest bit of a byte is not used
+
     footer = ID3_HEADER if flags & 0x10 else 0
-    return offset + ID3_HEADER + (a << 21 | b << 14 | c << 7 | d) + footer
+    return offset + ID3_HEADER + size + footer
 
 
 def info_of(data: bytes, offset: int, frame: Frame) -> Info | None:
-    """Return the header of length in a frame; None if the frame has sound."""
+    """Return the header of length in the frame at `offset`; None if the frame has sound."""
     start = offset + frame.info_offset
     if data[start : start + 4] not in INFO:
-        return Info(None, None) if data[offset + 36 : offset + 40] == b"VBRI" else None
+        # The header of Fraunhofer is always 32 bytes after that of the frame. It is not parsed.
+        is_fraunhofer = data[offset + 36 : offset + 40] == b"VBRI"
+        return Info(None, None) if is_fraunhofer else None
 
+    # A flag says whether the number of frames follows, another whether the number of bytes does.
     flags = int.from_bytes(data[start + 4 : start + 8], "big")
-    numbers = [int.from_bytes(data[start + place : start + place + 4], "big") for place in (8, 12)]
-    frames = numbers.pop(0) if flags & 1 else None
-    return Info(frames, numbers[0] if flags & 2 else None)
+    place = start + 8
+    frames = size = None
+    if flags & 1:
+        frames = int.from_bytes(data[place : place + 4], "big")
+        place += 4
+    if flags & 2:
+        size = int.from_bytes(data[place : place + 4], "big")
+    return Info(frames, size)
 
 
 def stated_length(head: bytes, size: int) -> AudioInfo | None:
@@ -150,8 +163,11 @@ def stated_length(head: bytes, size: int) -> AudioInfo | None:
     (flags,) = struct.unpack_from(">I", head, frame.info_offset + 4)
     # After the number of frames and bytes may come a table of 100 bytes and a quality.
     tag = frame.info_offset + 16 + 100 * (flags >> 2 & 1) + 4 * (flags >> 3 & 1)
+    # LAME's tag has 12 bits of the encoder's delay, and 12 of the samples that fill the last frame.
     delays = int.from_bytes(head[tag + 21 : tag + 24], "big")
-    silence = (delays >> 12) + max(delays & 0xFFF, DECODER_DELAY)
+    encoder_delay, filling = delays >> 12, delays & 0xFFF
+    # The decoder's delay moves the sound into the filling, at most up to its end.
+    silence = encoder_delay + max(filling, DECODER_DELAY)
     channels = 1 if head[3] >> 6 == 3 else 2
     return AudioInfo(max(0, info.frames * frame.samples - silence), frame.rate, channels)
 
@@ -167,8 +183,8 @@ def parts_of(data: bytes) -> list[Part]:
     stated: int | None = None  # frames that the header of the part states
     frame_sizes: set[int] = set()
 
-    def close() -> None:
-        """Add the part that ends here, if it has frames."""
+    def add_part() -> None:
+        """Add the part that ends before the current frame, if it has frames."""
         if frames:
             if stated is not None and frames < stated - SLACK:
                 raise AudioError(
@@ -178,17 +194,20 @@ def parts_of(data: bytes) -> list[Part]:
             is_constant = max(frame_sizes) - min(frame_sizes) <= 1
             parts.append(Part(start, end, frames, stated is not None, num_samples, is_constant))
 
-    for offset, frame in _frames(data):
+    for offset, frame in _walk_frames(data):
         info = info_of(data, offset, frame)
         is_past_its_part = stated is not None and frames >= stated + SLACK
-        if info is not None or is_past_its_part or not (frames or stated):
-            close()
-            stated = info.frames if info is not None else None
-            # A header without a number of frames is left out, like one of Fraunhofer.
-            is_useless = info is not None and not stated
-            left_out = frame.size * is_useless  # bytes
-            start, frames, num_samples = offset + left_out, 0, 0
+        is_first = not frames and not stated
+        if info is not None or is_past_its_part or is_first:
+            add_part()
+            start, frames, num_samples = offset, 0, 0
             frame_sizes = set()
+            stated = None
+            if info is not None:
+                stated = info.frames
+                if not stated:
+                    # A header without a number of frames is left out, like one of Fraunhofer.
+                    start = offset + frame.size
 
         if info is None:
             frames += 1
@@ -196,37 +215,42 @@ def parts_of(data: bytes) -> list[Part]:
             frame_sizes.add(frame.size)
         end = offset + frame.size
 
-    close()
+    add_part()
     return parts
 
 
-def _frames(data: bytes) -> Iterator[tuple[int, Frame]]:
-    """Yield the offset of each whole frame; tags and bytes that are no frame are passed over."""
+def _walk_frames(data: bytes) -> Iterator[tuple[int, Frame]]:
+    """Yield offset and header of each whole frame; tags and bytes that are no frame are passed over."""
     offset, size = 0, len(data)
     is_in_step = True  # the frame before ends here
     while offset + 4 <= size:
         frame = frame_of(data[offset : offset + 4])
         end = offset + frame.size if frame else 0
         # Bytes that look like a header are one if another header, a tag or the end follows.
-        if frame and (is_in_step or _begins_something(data, end)):
+        if frame and (is_in_step or _is_boundary(data, end)):
             if end > size:
                 return
             yield offset, frame
             offset, is_in_step = end, True
         else:
-            offset, is_in_step = _next_place(data, offset)
+            offset, is_in_step = _skip_no_frame(data, offset)
 
 
-def _next_place(data: bytes, offset: int) -> tuple[int, bool]:
+def _skip_no_frame(data: bytes, offset: int) -> tuple[int, bool]:
     """Return where to go on after bytes that are no frame, and whether a frame must begin there."""
     if data.startswith(ID3, offset) and offset + ID3_HEADER <= len(data):
         return end_of_id3(data, offset), True
 
-    places = (data.find(mark, offset + 1) for mark in (b"\xff", ID3))
-    return min((place for place in places if place >= 0), default=len(data)), False
+    following = len(data)
+    for mark in (b"\xff", ID3):  # of a frame, and of a tag
+        place = data.find(mark, offset + 1)
+        if place >= 0:
+            following = min(following, place)
+    return following, False
 
 
-def _begins_something(data: bytes, offset: int) -> bool:
+def _is_boundary(data: bytes, offset: int) -> bool:
+    """Tell whether a frame, a tag or the end of the file is at `offset`."""
     is_tag = data.startswith((ID3, b"TAG", APE), offset)
     return offset == len(data) or is_tag or frame_of(data[offset : offset + 4]) is not None
 
@@ -243,6 +267,7 @@ def with_length(data: bytes, part: Part) -> bytes:
     header = bytes((sound[0], sound[1] | 1, sound[2] & 0x0C | MIDDLE_BIT_RATE << 4, sound[3]))
     frame = frame_of(header)
     assert frame is not None
+    # The flags 3 say that both numbers follow.
     numbers = struct.pack(">III", 3, part.frames, frame.size + len(sound))
     content = header + bytes(frame.side_info) + INFO[0] + numbers
     return content.ljust(frame.size, b"\0") + sound

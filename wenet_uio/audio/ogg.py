@@ -58,7 +58,7 @@ def links_of(data: bytes) -> list[Link]:
     links: list[list[Page]] = []
     was_first = False
     numbers: dict[int, int] = {}
-    for page in _pages(data):
+    for page in _walk_pages(data):
         expected = page.number if page.is_first else numbers.get(page.stream, page.number)
         if page.number != expected:
             raise AudioError(f"damaged: a page before byte {page.start} is missing")
@@ -70,18 +70,20 @@ def links_of(data: bytes) -> list[Link]:
             links[-1].append(page)
         was_first = page.is_first
 
-    return [_link_of(data, pages) for pages in links]
+    return [_link_from_pages(data, pages) for pages in links]
 
 
-def _link_of(data: bytes, pages: list[Page]) -> Link:
+def _link_from_pages(data: bytes, pages: list[Page]) -> Link:
     """Return the link of its pages, the first of which names the codec."""
     start, end = pages[0].start, pages[-1].end
     is_vorbis = VORBIS in data[start : pages[0].end]
+    # The last page begins where the page before it ends.
     earlier_positions = [page.position for page in pages[:-1] if page.position >= 0]
-    return Link(start, end, earlier_positions[-1] if is_vorbis and earlier_positions else None)
+    last_page = earlier_positions[-1] if is_vorbis and earlier_positions else None
+    return Link(start, end, last_page)
 
 
-def _pages(data: bytes) -> Iterator[Page]:
+def _walk_pages(data: bytes) -> Iterator[Page]:
     """Yield the pages of a file, each with a right checksum."""
     offset = 0
     while offset < len(data):
@@ -92,9 +94,12 @@ def _pages(data: bytes) -> Iterator[Page]:
                 return
             offset = following
 
-        table_end = offset + HEADER + (data[offset + 26] if offset + HEADER <= len(data) else 0)
-        end = table_end + sum(data[offset + HEADER : table_end])
-        if end > len(data) or table_end > len(data) or offset + HEADER > len(data):
+        # The last byte of the header is the number of segments. A table has the bytes of each.
+        header_end = offset + HEADER
+        segments = data[header_end - 1] if header_end <= len(data) else 0
+        table_end = header_end + segments
+        end = table_end + sum(data[header_end:table_end])
+        if end > len(data):
             raise AudioError(f"cut short: the page at byte {offset} is not whole")
 
         page = data[offset:end]

@@ -83,7 +83,9 @@ COUNTED = (*READ_WHOLE, ".mp3")
 """Suffixes of formats whose samples may have to be counted, which takes as long as decoding. A long
 recording is asked for once for each of its segments, so its length is remembered."""
 MOST_COUNTED = 1024
-_counted: dict[tuple[str, int, int] | None, AudioInfo] = {}
+"""Recordings whose length is remembered."""
+_counted: dict[tuple[str, int, int], AudioInfo] = {}
+"""{path, bytes and time of change in ns of a recording of COUNTED: its length}, the oldest first."""
 OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Errors of opening a file that are not the fault of the file."""
 AV_CONTAINERS = (
@@ -126,7 +128,7 @@ def decodes(
         crash = rehearse(partial(function, source, *args, **options))
         if crash:
             raise AudioError(
-                f"{_prefix(source)}the decoder crashed its process ({crash}); remove or convert "
+                f"{_path_prefix(source)}the decoder crashed its process ({crash}); remove or convert "
                 "the audio"
             )
 
@@ -135,7 +137,7 @@ def decodes(
     return decode
 
 
-def _prefix(source: Source) -> str:
+def _path_prefix(source: Source) -> str:
     """Return what an error message begins with: the path of a file, nothing for bytes."""
     return f"{source}: " if isinstance(source, str) else ""
 
@@ -144,40 +146,41 @@ def _prefix(source: Source) -> str:
 def audio_info(source: Source) -> AudioInfo:
     """Return the number of samples, sample rate and channels.
 
-    Audio is decoded only if its header does not tell its length.
+    Audio is decoded only if its header does not tell its length. This process then remembers the
+    length of a file (`COUNTED`) until the file changes.
 
     Of stored features: number of frames, FRAME_RATE, and features per frame.
 
     Raises:
         AudioError: the audio cannot be read, or has no samples.
     """
-    identity = (
-        _file_identity(source) if isinstance(source, str) and source.endswith(COUNTED) else None
-    )
-    if identity in _counted:
-        return _counted[identity]
+    key = _counted_key(source)
+    if key is not None and key in _counted:
+        return _counted[key]
 
-    with _decoder(source) as decoder:
+    with _open_decoder(source) as decoder:
         info = decoder.info()
         if info.num_samples <= 0:
             raise AudioError(f"no samples ({info.sample_rate} Hz, {info.channels} channel(s))")
         if info.num_samples > MOST_SAMPLES:
             raise AudioError(f"more than {MOST_SAMPLES} samples; split it into shorter files")
 
-    if identity is not None:
+    if key is not None:
         if len(_counted) >= MOST_COUNTED:
             _counted.pop(next(iter(_counted)))
-        _counted[identity] = info
+        _counted[key] = info
     return info
 
 
-def _file_identity(path: str) -> tuple[str, int, int] | None:
-    """Return a path, with size and time in ns of its file; None if there is no file."""
+def _counted_key(source: Source) -> tuple[str, int, int] | None:
+    """Return the key of a file in `_counted`; None if its length is not remembered."""
+    if not (isinstance(source, str) and source.endswith(COUNTED)):
+        return None
     try:
-        status = os.stat(path)  # noqa: PTH116 - runs for every file that is indexed
+        status = os.stat(source)  # noqa: PTH116 - runs for every file that is indexed
     except OSError:
         return None
-    return path, status.st_size, status.st_mtime_ns
+    return source, status.st_size, status.st_mtime_ns
 
 
 def read_audio(
@@ -190,10 +193,11 @@ def read_audio(
 ) -> tuple[np.ndarray, int]:
     """Decode a segment of a waveform: (samples,), or (samples, channels) of all channels.
 
-    As `read_signal`, where stored features cannot be used.
+    `read_signal` explains the arguments. It returns stored features as well.
 
     Raises:
-        AudioError: as in `read_signal`; or these are stored features.
+        AudioError: the audio cannot be read, is empty or damaged, does not have the channel, or is
+            stored features.
     """
     waveform, rate = read_signal(source, start, end, channel, keep_int16=keep_int16)
     _check_is_audio(source, waveform, rate)
@@ -201,7 +205,7 @@ def read_audio(
 
 
 def _check_is_audio(source: Source, signal: np.ndarray, rate: int) -> None:
-    """Check that a signal is a waveform.
+    """Check that a signal is a waveform: stored features have FRAME_RATE, and no waveform has.
 
     Raises:
         AudioError: these are stored features.
@@ -209,7 +213,7 @@ def _check_is_audio(source: Source, signal: np.ndarray, rate: int) -> None:
     if rate == FRAME_RATE:
         frames, dim = signal.shape
         raise AudioError(
-            f"{_prefix(source)}stored features ({frames} frames of {dim}), where a waveform is "
+            f"{_path_prefix(source)}stored features ({frames} frames of {dim}), where a waveform is "
             "needed"
         )
 
@@ -239,15 +243,15 @@ def read_signal(
     Raises:
         AudioError: the audio cannot be read, is empty or damaged, or does not have the channel.
     """
-    with _decoder(source) as decoder:
-        return _excerpt(decoder, Excerpt(start, end, channel, keep_int16)), decoder.sample_rate
+    with _open_decoder(source) as decoder:
+        return _read_excerpt(decoder, Excerpt(start, end, channel, keep_int16)), decoder.sample_rate
 
 
-def _excerpt(decoder: Decoder, excerpt: Excerpt) -> np.ndarray:
+def _read_excerpt(decoder: Decoder, excerpt: Excerpt) -> np.ndarray:
     """Read a segment.
 
     Raises:
-        AudioError: as in `read_signal`.
+        AudioError: the segment is empty or damaged, or the audio does not have the channel.
     """
     check_interruption()
     signal = decoder.read(excerpt)
@@ -284,12 +288,12 @@ class AudioReader:
 
         # An error closes the decoder, and gets the path of the file.
         with self._open.pop_all() as opened:
-            decoder = self._decoder or opened.enter_context(_decoder(self._source))
+            decoder = self._decoder or opened.enter_context(_open_decoder(self._source))
             self._decoder = None
             if isinstance(decoder, AvDecoder):
                 decoder.keeps_samples = True
 
-            waveform = _excerpt(decoder, Excerpt(start, end, channel))
+            waveform = _read_excerpt(decoder, Excerpt(start, end, channel))
             rate = decoder.sample_rate
             if isinstance(decoder, AvDecoder):
                 self._decoder, self._open = decoder, opened.pop_all()
@@ -307,7 +311,7 @@ class AudioReader:
 
 
 @contextmanager
-def _decoder(source: Source) -> Iterator[Decoder]:
+def _open_decoder(source: Source) -> Iterator[Decoder]:
     """Open audio for a block.
 
     Errors of opening and of the block become AudioError with the path of the file.
@@ -333,16 +337,17 @@ def _decoder(source: Source) -> Iterator[Decoder]:
             _check_rate(decoder.sample_rate)
             yield decoder
     except AudioError as error:
-        raise AudioError(f"{_prefix(source)}{error}") from None
+        raise AudioError(f"{_path_prefix(source)}{error}") from None
     except soundfile.LibsndfileError as error:
-        raise AudioError(f"{_prefix(source)}{error.error_string}") from None
+        raise AudioError(f"{_path_prefix(source)}{error.error_string}") from None
     except OSError as error:
         if error.errno in OUT_OF_RESOURCES:
             raise
-        raise AudioError(f"{_prefix(source)}{error.strerror or error}") from error
+        raise AudioError(f"{_path_prefix(source)}{error.strerror or error}") from error
 
 
 def _check_rate(rate: int) -> None:
+    """Refuse the sample rate in Hz of a damaged header."""
     if rate != FRAME_RATE and not SAMPLE_RATES[0] <= rate <= SAMPLE_RATES[1]:
         raise AudioError(
             f"sample rate {rate} Hz is not within {SAMPLE_RATES[0]} to {SAMPLE_RATES[1]} Hz"
@@ -351,7 +356,9 @@ def _check_rate(rate: int) -> None:
 
 def _open_at(encoded: Encoded, place: Place) -> Decoder:
     """Return a decoder for opened bytes, or for the object at a place in a Kaldi archive."""
-    decoder = _open(encoded) if place.offset is None else _open_in_archive(encoded, place.offset)
+    decoder = (
+        _open_encoded(encoded) if place.offset is None else _open_in_archive(encoded, place.offset)
+    )
     if place.is_whole:
         return decoder
 
@@ -360,7 +367,7 @@ def _open_at(encoded: Encoded, place: Place) -> Decoder:
             "a range of frames in brackets, but this is audio; segments give times in seconds"
         )
 
-    return decoder.of(place)
+    return decoder.part_at(place)
 
 
 def _open_in_archive(encoded: Encoded, offset: int) -> Decoder:
@@ -369,7 +376,7 @@ def _open_in_archive(encoded: Encoded, offset: int) -> Decoder:
     first, end = extent_in_archive(encoded, offset, size)
     if bytes_between(encoded, first, first + len(KALDI)) == KALDI:
         return kaldi_features(encoded, first, end)
-    return _open(memoryview(bytes_between(encoded, first, end)))
+    return _open_encoded(memoryview(bytes_between(encoded, first, end)))
 
 
 def is_array(encoded: bytes) -> bool:
@@ -377,13 +384,18 @@ def is_array(encoded: bytes) -> bool:
     return is_tensor(encoded[:HEAD])
 
 
-def _open(encoded: Encoded) -> Decoder:
+def _open_encoded(encoded: Encoded) -> Decoder:
     """Return a decoder for the format that the first bytes show."""
     size, head = _size_and_head(encoded)
     if head.startswith(KALDI):
         return kaldi_features(encoded, 0, size)
     if is_tensor(head):
-        return _array_decoder(load_array(bytes_between(encoded, 0, size)))
+        array = load_array(bytes_between(encoded, 0, size))
+        return (
+            features_of_array(array)
+            if is_features(array)
+            else ArrayDecoder(samples_of_array(array))
+        )
 
     if head.startswith(ID3):
         start, tags = _end_of_tags(encoded)
@@ -400,7 +412,7 @@ def _open_audio(encoded: Encoded, size: int, head: bytes) -> Decoder:
     wav = _plain_wav(encoded, head, size)
     if wav is not None:
         return wav
-    if _container_of(head) not in (None, *TOLD_BY_HEADER):
+    if _ffmpeg_demuxer(head) not in (None, *TOLD_BY_HEADER):
         encoded = in_memory(encoded)
 
     try:
@@ -442,9 +454,9 @@ def _open_by_pyav(encoded: Encoded, head: bytes, size: int, reason: str) -> AvDe
     Args:
         reason: why libsndfile does not read the audio.
     """
-    container = _container_of(head)
+    container = _ffmpeg_demuxer(head)
     if container is None:
-        raise AudioError(_with_advice(reason, head))
+        raise AudioError(_explain_refusal(reason, head))
     if container == "ogg":
         links_of(bytes_between(encoded, 0, size))  # FFmpeg reads damaged pages
 
@@ -452,16 +464,21 @@ def _open_by_pyav(encoded: Encoded, head: bytes, size: int, reason: str) -> AvDe
     stream.seek(0)
     try:
         return AvDecoder(stream, container, is_whole(claim_of(head, size)))
-    except AudioError as error:
+    except AudioError:
+        if container != "wav":
+            raise
         # A wav that libsndfile should have read is damaged: it says what is wrong with it.
-        raise error if container != "wav" else AudioError(_with_advice(reason, head)) from None
+        raise AudioError(_explain_refusal(reason, head)) from None
 
 
-def _container_of(head: bytes) -> str | None:
+def _ffmpeg_demuxer(head: bytes) -> str | None:
     """Return FFmpeg's demuxer for a file that begins with `head`; None if there is none."""
     for offset, mark, container in AV_CONTAINERS:
         if head.startswith(mark, offset):
-            return None if container == "mpegts" and head[:1] != mark else container
+            # The mark of mpegts is one byte: it must begin the first packet, and the second.
+            if container == "mpegts" and not head.startswith(mark):
+                return None
+            return container
     return None
 
 
@@ -486,12 +503,6 @@ def _sndfile_decoder(encoded: Encoded, head: bytes, size: int) -> SndfileDecoder
     return SndfileDecoder(stream_of(encoded), size)
 
 
-def _array_decoder(array: np.ndarray) -> Decoder:
-    if is_features(array):
-        return features_of_array(array)
-    return ArrayDecoder(samples_of_array(array))
-
-
 def _size_and_head(encoded: Encoded) -> tuple[int, bytes]:
     """Return the number of bytes of encoded audio, and the first HEAD of them.
 
@@ -511,7 +522,7 @@ def _size_and_head(encoded: Encoded) -> tuple[int, bytes]:
     return size, head
 
 
-def _with_advice(reason: str, head: bytes) -> str:
+def _explain_refusal(reason: str, head: bytes) -> str:
     """Explain why audio cannot be read; for known formats also how to convert the audio."""
     if head.startswith(b"NIST_1A") and b"shorten" in head:
         return "sphere compressed with shorten: convert it with `sph2pipe -f wav IN OUT`"

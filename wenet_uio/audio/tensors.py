@@ -140,7 +140,7 @@ class _Description(pickle.Unpickler):
         self._byte_order: Literal["<", ">"] = ">" if is_big else "<"
 
     def find_class(self, module_name: str, global_name: str) -> Any:
-        """Return what a name means here.
+        """Return the function or the name of a storage that `data.pkl` may use.
 
         Raises:
             AudioError: it means nothing.
@@ -172,7 +172,7 @@ class _Description(pickle.Unpickler):
         return Storage(kind, values.astype(STORAGES[kind], copy=False))
 
 
-def _tensor(
+def _rebuild_tensor(
     storage: Storage,
     offset: int,
     shape: tuple[int, ...],
@@ -196,7 +196,7 @@ def _tensor(
     _check_layout(len(values), offset, shape, strides)
     steps = [step * values.itemsize for step in strides]
     tensor = np.lib.stride_tricks.as_strided(values[offset:], shape, steps, writeable=False)
-    tensor = _widened(tensor, storage.kind)
+    tensor = _widen_half_precision(tensor, storage.kind)
 
     flags = metadata or {}
     if flags.get("conj"):
@@ -228,7 +228,7 @@ def _check_layout(
         )
 
 
-def _widened(values: np.ndarray, storage_class: str) -> np.ndarray:
+def _widen_half_precision(values: np.ndarray, storage_class: str) -> np.ndarray:
     """Return half precision as float32: soundfile writes no float16, and numpy has no bfloat16.
 
     Args:
@@ -242,7 +242,7 @@ def _widened(values: np.ndarray, storage_class: str) -> np.ndarray:
 
 
 MEANINGS: dict[tuple[str, str], Any] = {
-    ("torch._utils", "_rebuild_tensor_v2"): _tensor,
+    ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor,
     ("torch._utils", "_rebuild_parameter"): lambda tensor, *_: tensor,
     ("torch", "Size"): tuple,
     ("collections", "OrderedDict"): OrderedDict,
@@ -262,7 +262,10 @@ def is_features(array: np.ndarray) -> bool:
     if array.ndim != 2 or array.dtype.kind != "f" or not array.size:
         return False
     frames, dim = array.shape
-    return dim > MOST_CHANNELS and (frames > MOST_CHANNELS or dim <= LEAST_SAMPLES)
+    if dim <= MOST_CHANNELS:  # (samples, channels)
+        return False
+    # Few rows are frames only if they are too short for channels.
+    return frames > MOST_CHANNELS or dim <= LEAST_SAMPLES
 
 
 def samples_of_array(array: np.ndarray) -> Samples:

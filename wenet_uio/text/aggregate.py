@@ -9,11 +9,9 @@ token is turned back by the tokenizer of its language.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
-from operator import itemgetter
 from random import Random
 from typing import Any
 
@@ -82,7 +80,7 @@ class LanguageSplitter:
 class AggregateSplitter:
     """Joins tokens of all languages.
 
-    Cutting a text needs its language, see `AggregateTokenizer.of`.
+    Cutting a text needs its language: `AggregateTokenizer.of` gives the tokenizer of one language.
     """
 
     parts: Mapping[str, Tokenizer]
@@ -101,8 +99,8 @@ class AggregateSplitter:
 
     def starts_word(self, previous: str, token: str) -> bool:
         """Tell whether `token` starts a new word: also after a token of another language."""
-        previous_pieces = _pieces(previous)
-        language, piece = _pieces(token)[-1]
+        previous_pieces = _split_names(previous)
+        language, piece = _split_names(token)[-1]
         follows_same = bool(previous_pieces) and previous_pieces[-1][0] == language
         if not follows_same or language not in self.parts:
             return True
@@ -116,7 +114,7 @@ class AggregateSplitter:
         Between languages is a space if the next token begins a word that is no ideograph.
         """
         text = ""
-        for language, run in self._runs(tokens):
+        for language, run in self._language_runs(tokens):
             splitter = self.parts[language].splitter
             joined = splitter.join(run)
             if text and joined and splitter.starts_word("", run[0]) and not is_ideograph(joined[0]):
@@ -126,19 +124,21 @@ class AggregateSplitter:
 
         return text
 
-    def _runs(self, tokens: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-        """Yield consecutive tokens of one language.
+    def _language_runs(self, tokens: Sequence[str]) -> list[tuple[str, list[str]]]:
+        """Group consecutive tokens of one language into (language, its tokens).
 
         <blank> and <sos/eos>, which units files of a language have too, are left out.
         """
-        pieces = [
-            (language, piece)
-            for token in tokens
-            for language, piece in _pieces(token)
-            if language in self.parts and piece not in (BLANK, SOS_EOS)
-        ]
-        for language, run in groupby(pieces, key=itemgetter(0)):
-            yield language, [piece for _, piece in run]
+        runs: list[tuple[str, list[str]]] = []
+        for names in tokens:
+            for language, token in _split_names(names):
+                if language not in self.parts or token in (BLANK, SOS_EOS):
+                    continue
+                if not runs or runs[-1][0] != language:
+                    runs.append((language, []))
+                runs[-1][1].append(token)
+
+        return runs
 
     def identity(self) -> bytes:
         """Return the identities of all tokenizers."""
@@ -148,8 +148,8 @@ class AggregateSplitter:
         )
 
 
-def _pieces(names: str) -> list[tuple[str, str]]:
-    """Return (language, token) of each name in a row of names.
+def _split_names(names: str) -> list[tuple[str, str]]:
+    """Split names in a row, such as `⟨en⟩a⟨de⟩ß`, into (language, token).
 
     The language of <blank> and <sos/eos> is empty.
     """
@@ -213,7 +213,7 @@ class AggregateTokenizer(Tokenizer):
 
     def with_tags(self, tags: Mapping[str, Any]) -> Tokenizer:
         """Return a tokenizer for samples on which a source sets these fields."""
-        names = {self.lang_field, *(name for names in OF_LANGUAGE.values() for name in names)}
+        names = {self.lang_field}.union(*OF_LANGUAGE.values())
         copy = AggregateTokenizer(self.splitter.parts, self.lang_field)
         copy._tags = {name: str(tags[name]) for name in sorted(names & tags.keys())}
         return copy if copy._tags else self
@@ -223,21 +223,17 @@ class AggregateTokenizer(Tokenizer):
 
         If there is no such language, return the tokens in the first language.
         """
-        tokenizers = self.splitter.parts
-        spellings = [
-            (language, tokens)
-            for language, tokenizer in tokenizers.items()
-            for tokens in tokenizer.spellings(phrase)
-        ]
-        with_known_units = [
-            (language, tokens)
-            for language, tokens in spellings
-            if tokenizers[language].symbols.keys() - {UNKNOWN} >= set(tokens)
-        ]
-        return [
-            [unit_name(language, token) for token in tokens]
-            for language, tokens in with_known_units or spellings[:1]
-        ]
+        all_spellings: list[list[str]] = []
+        known_spellings: list[list[str]] = []
+        for language, tokenizer in self.splitter.parts.items():
+            units = tokenizer.symbols.keys() - {UNKNOWN}
+            for tokens in tokenizer.spellings(phrase):
+                spelling = [unit_name(language, token) for token in tokens]
+                all_spellings.append(spelling)
+                if units >= set(tokens):
+                    known_spellings.append(spelling)
+
+        return known_spellings or all_spellings[:1]
 
     def identity(self) -> bytes:
         """Return the identities of the tokenizers, and the fields that say the language."""

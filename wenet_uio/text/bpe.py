@@ -39,13 +39,13 @@ class BpeSplitter:
 
     def __call__(self, text: str) -> list[str]:
         """Cut a text into tokens."""
-        return self._cut(text, lambda run: self._model.encode(run, out_type=str))
+        return self._cut_text(text, lambda run: self._model.encode(run, out_type=str))
 
     def sampled(self, text: str, random: Random) -> list[str]:
         """Cut a text into tokens, with pieces that are drawn; needs `sampling`."""
-        return self._cut(text, lambda run: self._sampler(run, random))
+        return self._cut_text(text, lambda run: self._sampler(run, random))
 
-    def _cut(self, text: str, pieces_of: Callable[[str], list[str]]) -> list[str]:
+    def _cut_text(self, text: str, pieces_of: Callable[[str], list[str]]) -> list[str]:
         """Cut a text; `pieces_of` cuts a run between Chinese characters and symbols."""
         tokens: list[str] = []
         for part, is_symbol in split_symbols(text.strip(), self.non_lang_syms):
@@ -53,8 +53,13 @@ class BpeSplitter:
                 tokens.append(part)
                 continue
 
-            for run in split_ideographs(part.upper() if self._upper else part):
-                tokens.extend([run] if is_ideograph(run) else pieces_of(run))
+            if self._is_upper_case:
+                part = part.upper()
+            for run in split_ideographs(part):
+                if is_ideograph(run):
+                    tokens.append(run)
+                else:
+                    tokens.extend(pieces_of(run))
 
         return tokens
 
@@ -72,7 +77,7 @@ class BpeSplitter:
 
     @cached_property
     def _model(self) -> SentencePieceProcessor:
-        return _load(self.model_path)
+        return _load_model(self.model_path)
 
     @cached_property
     def _sampler(self) -> PieceSampler:
@@ -80,17 +85,17 @@ class BpeSplitter:
         return PieceSampler(self._model, self.sampling)
 
     @cached_property
-    def _upper(self) -> bool:
+    def _is_upper_case(self) -> bool:
         """Whether the model has no piece with a lower-case letter."""
         model = self._model
         # Names such as <unk> and <0x0a> are no text.
-        is_name = (model.is_control, model.is_unknown, model.is_unused, model.is_byte)
-        pieces = [
-            model.id_to_piece(unit)
-            for unit in range(model.get_piece_size())
-            if not any(is_kind(unit) for is_kind in is_name)
-        ]
-        return not any(char.islower() for piece in pieces for char in piece)
+        name_tests = (model.is_control, model.is_unknown, model.is_unused, model.is_byte)
+        for unit in range(model.get_piece_size()):
+            is_name = any(is_kind(unit) for is_kind in name_tests)
+            if not is_name and any(char.islower() for char in model.id_to_piece(unit)):
+                return False
+
+        return True
 
 
 @dataclass(frozen=True)
@@ -112,7 +117,7 @@ class SentencepieceSplitter(OwnUnits):
 
     def __call__(self, text: str) -> list[str]:
         """Cut a text into tokens."""
-        return self._cut(text, lambda part: self._model.encode(part, out_type=int))
+        return self._cut_text(text, lambda part: self._model.encode(part, out_type=int))
 
     def sampled(self, text: str, random: Random) -> list[str]:
         """Cut a text into tokens, with pieces that are drawn; needs `sampling`."""
@@ -120,16 +125,18 @@ class SentencepieceSplitter(OwnUnits):
         def units_of(part: str) -> Iterable[int]:
             return map(self._model.piece_to_id, self._sampler(part, random))
 
-        return self._cut(text, units_of)
+        return self._cut_text(text, units_of)
 
-    def _cut(self, text: str, units_of: Callable[[str], Iterable[int]]) -> list[str]:
+    def _cut_text(self, text: str, units_of: Callable[[str], Iterable[int]]) -> list[str]:
         """Cut a text; `units_of` gives the ids of a part without symbols."""
         tokens: list[str] = []
         for part, is_symbol in split_symbols(text.strip(), self.non_lang_syms):
             if is_symbol and part not in self.symbols:
                 raise ValueError(f"non-language symbol {part!r} is no piece of {self.path}")
-            units = [self.symbols[part]] if is_symbol else units_of(part)
-            tokens.extend(self._model.id_to_piece(unit) for unit in units)
+            if is_symbol:
+                tokens.append(part)
+            else:
+                tokens.extend(self._model.id_to_piece(unit) for unit in units_of(part))
 
         return tokens
 
@@ -157,10 +164,10 @@ class SentencepieceSplitter(OwnUnits):
 
     @cached_property
     def _model(self) -> SentencePieceProcessor:
-        return _load(self.path)
+        return _load_model(self.path)
 
 
-def _load(path: str) -> SentencePieceProcessor:
+def _load_model(path: str) -> SentencePieceProcessor:
     """Load a model of sentencepiece."""
     from sentencepiece import SentencePieceProcessor
 

@@ -47,7 +47,10 @@ def starts_word(previous: bytes, token: bytes) -> bool:
     """
     if 0x80 <= token[0] < 0xC0:  # the token continues a character
         return False
-    return token[:1].isspace() or _has_ideograph(token[:4], 0) or _has_ideograph(previous[-3:], -1)
+    if token[:1].isspace():
+        return True
+    # A character has up to 4 bytes, and an ideograph has 3.
+    return _has_ideograph(token[:4], 0) or _has_ideograph(previous[-3:], -1)
 
 
 def _has_ideograph(token: bytes, index: int) -> bool:

@@ -45,7 +45,8 @@ class CharSplitter:
 
     def join(self, tokens: Sequence[str]) -> str:
         """Return the text of the tokens; ▁ becomes a space."""
-        return (" " if self.split_with_space else "").join(tokens).replace(WORD_START, " ").strip()
+        separator = " " if self.split_with_space else ""
+        return separator.join(tokens).replace(WORD_START, " ").strip()
 
     def identity(self) -> bytes:
         """State the fields; counted tokens and positions of runs depend on these bytes."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from wenet_uio.base.messages import listed
@@ -65,11 +65,8 @@ _TWINS = {
     ("GREEK", "CYRILLIC"): ("ΑΒΓΕΗΚΜΟΠΡΤΥΦΧο", "АВГЕНКМОПРТУФХо"),
 }
 """Letters of two scripts that look the same, in the same order."""
-_LOOKS_AS = {
-    pair: str.maketrans(*letters)
-    for scripts, twins in _TWINS.items()
-    for pair, letters in ((scripts, twins), (scripts[::-1], twins[::-1]))
-}
+_LOOKS_AS = {scripts: str.maketrans(*twins) for scripts, twins in _TWINS.items()}
+_LOOKS_AS |= {scripts[::-1]: str.maketrans(*twins[::-1]) for scripts, twins in _TWINS.items()}
 """{(script, other script): letters of the first -> letters of the second that look the same}."""
 
 
@@ -88,7 +85,10 @@ def without_mark(text: str) -> str:
 
 
 def without_invisible(text: str) -> str:
-    """Return a text without characters that show nothing; see the docstring of this module."""
+    """Return a text without characters that show nothing, such as zero-width spaces.
+
+    Joiners and zero-width spaces stay between letters of scripts that need them.
+    """
     return _INVISIBLE.sub("", text)
 
 
@@ -103,7 +103,8 @@ def in_one_script(text: str) -> str:
     A word is changed if all its letters of one script have a twin in the other. It gets the script
     of most of its letters, or else that of most letters of the text; without a majority it stays.
     """
-    if sum(pattern.search(text) is not None for pattern in _OF_SCRIPT.values()) < 2:
+    scripts = [name for name, pattern in _OF_SCRIPT.items() if pattern.search(text)]
+    if len(scripts) < 2:
         return text
     return _WORD.sub(lambda match: _word_in_one_script(match[0], text), text)
 
@@ -121,21 +122,21 @@ def oddities(text: str) -> list[Oddity]:
 
     visible_text = without_invisible(text)
     composed_text = composed(visible_text)
-    steps: tuple[tuple[str, bool, Callable[[], str]], ...] = (
-        (INVISIBLE, visible_text != text, lambda: _named(_invisible_characters(text))),
-        (DECOMPOSED, composed_text != visible_text, lambda: _named(_changed_by_nfc(visible_text))),
-        (
-            LOOK_ALIKE,
-            in_one_script(composed_text) != composed_text,
-            lambda: _mixed_words(composed_text),
-        ),
-    )
-    return [Oddity(kind, names()) for kind, occurs, names in steps if occurs]
+    odd: list[Oddity] = []
+    if visible_text != text:
+        # Of a command for terminals only the first character
+        invisible = [match[0] for match in _INVISIBLE.findall(text)]
+        odd.append(Oddity(INVISIBLE, _list_names(invisible)))
+    if composed_text != visible_text:
+        odd.append(Oddity(DECOMPOSED, _list_names(_changed_by_nfc(visible_text))))
+    if in_one_script(composed_text) != composed_text:
+        odd.append(Oddity(LOOK_ALIKE, _list_mixed_words(composed_text)))
+    return odd
 
 
 def visible(text: str) -> str:
     """Return a text in which characters that show nothing are written as `<U+200B>`."""
-    return _INVISIBLE.sub(lambda match: f"<{_number(match[0][0])}>{match[0][1:]}", text)
+    return _INVISIBLE.sub(lambda match: f"<{_code_point(match[0][0])}>{match[0][1:]}", text)
 
 
 def _word_in_one_script(word: str, text: str) -> str:
@@ -145,7 +146,7 @@ def _word_in_one_script(word: str, text: str) -> str:
     if len(scripts) != 2:
         return word
 
-    spellings = _spellings(word, scripts)
+    spellings = _spellings_by_script(word, scripts)
     if len(spellings) < 2:
         return next(iter(spellings.values()), word)
 
@@ -159,10 +160,11 @@ def _word_in_one_script(word: str, text: str) -> str:
 
 
 def _letters_by_script(text: str) -> dict[str, int]:
+    """Return {script: number of its letters in a text}."""
     return {script: len(pattern.findall(text)) for script, pattern in _OF_SCRIPT.items()}
 
 
-def _spellings(word: str, scripts: list[str]) -> dict[str, str]:
+def _spellings_by_script(word: str, scripts: list[str]) -> dict[str, str]:
     """Return {script: the word in it} for those of two scripts that have all letters of the word."""
     spellings: dict[str, str] = {}
     for source, target in (scripts, scripts[::-1]):
@@ -173,13 +175,8 @@ def _spellings(word: str, scripts: list[str]) -> dict[str, str]:
     return spellings
 
 
-def _invisible_characters(text: str) -> Iterator[str]:
-    """Yield the characters that show nothing; of a command for terminals only the first."""
-    return (match[0] for match in _INVISIBLE.findall(text))
-
-
-def _changed_by_nfc(text: str) -> Iterator[str]:
-    """Yield the characters, each with its marks, that NFC changes."""
+def _changed_by_nfc(text: str) -> list[str]:
+    """Return the characters, each with its marks, that NFC changes."""
     clusters: list[str] = []
     for char in text:
         is_mark = unicodedata.combining(char) > 0
@@ -188,31 +185,32 @@ def _changed_by_nfc(text: str) -> Iterator[str]:
         else:
             clusters.append(char)
 
-    yield from (cluster for cluster in clusters if composed(cluster) != cluster)
+    return [cluster for cluster in clusters if composed(cluster) != cluster]
 
 
-def _mixed_words(text: str) -> str:
+def _list_mixed_words(text: str) -> str:
     """Name the words of a text that mix scripts, with the letters that would change."""
     words = []
     for match in _WORD.finditer(text):
-        word, spelling = match[0], _word_in_one_script(match[0], text)
+        word = match[0]
+        spelling = _word_in_one_script(word, text)
         changed = [letter for letter, mend in zip(word, spelling, strict=True) if letter != mend]
         if changed:
-            words.append(f"{word} ({_named(changed)})")
+            words.append(f"{word} ({_list_names(changed)})")
 
     return listed(words, MOST_NAMED)
 
 
-def _named(parts: Iterable[str]) -> str:
+def _list_names(parts: Iterable[str]) -> str:
     """Name each of several characters, or sequences of characters, once."""
-    names = [" + ".join(map(_number_and_name, part)) for part in dict.fromkeys(parts)]
+    names: list[str] = []
+    for part in dict.fromkeys(parts):
+        # `U+200B ZERO WIDTH SPACE`
+        chars = [f"{_code_point(c)} {unicodedata.name(c, 'control character')}" for c in part]
+        names.append(" + ".join(chars))
+
     return listed(names, MOST_NAMED)
 
 
-def _number(char: str) -> str:
+def _code_point(char: str) -> str:
     return f"U+{ord(char):04X}"
-
-
-def _number_and_name(char: str) -> str:
-    """Return number and name of a character: `U+200B ZERO WIDTH SPACE`."""
-    return f"{_number(char)} {unicodedata.name(char, 'control character')}"

@@ -30,7 +30,7 @@ CONTINUES = "##"
 """In vocabularies of BERT: the token continues a word."""
 
 
-def _word_pieces(path: str) -> Tokenizer | None:
+def _load_word_pieces(path: str) -> Tokenizer | None:
     """Return the tokenizer of a vocab.txt, one word piece a line, as BERT with case and NeMo's type
     wpe cut texts; None if the file is JSON.
     """
@@ -93,24 +93,25 @@ class HuggingFaceSplitter(OwnUnits):
         """Tell whether `token` starts a new word after `previous`, a token or the word so far."""
         if token in self._special or previous in self._special:
             return True
-        if self._of_bytes:
-            return starts_word(self._bytes(previous), self._bytes(token) or b" ")
+        if self._has_byte_tokens:
+            # A token without bytes begins a word, as a space does.
+            return starts_word(self._token_bytes(previous), self._token_bytes(token) or b" ")
 
         if token.startswith(WORD_START):
             return True
         if is_ideograph(previous[-1:]) or is_ideograph(token[:1]):
             return True
 
-        return self._of_bert and not token.startswith(CONTINUES)
+        return self._has_word_pieces and not token.startswith(CONTINUES)
 
     def join(self, tokens: Sequence[str]) -> str:
         """Return the text of the tokens without the special ones."""
-        if self._of_bytes:
-            parts = (self._bytes(token) for token in tokens if token not in self._special)
-            return b"".join(parts).decode(errors="replace").strip()
-
         pieces = [token for token in tokens if token not in self._special]
-        if self._of_bert:  # a token may be a word whose pieces have been put together
+        if self._has_byte_tokens:
+            content = b"".join(map(self._token_bytes, pieces))
+            return content.decode(errors="replace").strip()
+
+        if self._has_word_pieces:  # a token may be a word whose pieces have been put together
             words = " ".join(pieces)
             pieces = words.replace(CONTINUES, f" {CONTINUES}").split()
 
@@ -135,12 +136,12 @@ class HuggingFaceSplitter(OwnUnits):
         return frozenset(token.content for token in added if token.special)
 
     @cached_property
-    def _of_bytes(self) -> bool:
+    def _has_byte_tokens(self) -> bool:
         """Whether characters of tokens stand for bytes, as in GPT-2."""
         return type(self._model.decoder).__name__ == "ByteLevel"
 
     @cached_property
-    def _of_bert(self) -> bool:
+    def _has_word_pieces(self) -> bool:
         """Whether tokens that continue a word begin with CONTINUES."""
         return type(self._model.decoder).__name__ == "WordPiece"
 
@@ -148,18 +149,22 @@ class HuggingFaceSplitter(OwnUnits):
     def _byte_of_char(self) -> dict[str, int]:
         return byte_of_char()
 
-    def _bytes(self, token: str) -> bytes:
-        """Return the bytes of tokens in a vocabulary of bytes."""
-        return b"".join(
-            bytes([self._byte_of_char[char]]) if char in self._byte_of_char else char.encode()
-            for char in token
-        )
+    def _token_bytes(self, token: str) -> bytes:
+        """Return the bytes of a token, or of several in a row, in a vocabulary of bytes."""
+        content = bytearray()
+        for char in token:
+            byte = self._byte_of_char.get(char)
+            if byte is None:  # of a special token, which is text
+                content += char.encode()
+            else:
+                content.append(byte)
+
+        return bytes(content)
 
     @cached_property
     def _model(self) -> Tokenizer:
         """Load tokenizer.json, without its limits of length."""
         need_extra("huggingface", ("tokenizers",))
-        # needs the package of this extra
         from tokenizers import Tokenizer
 
         if not Path(self.path).is_file():
@@ -169,7 +174,7 @@ class HuggingFaceSplitter(OwnUnits):
             )
 
         try:
-            model = _word_pieces(self.path) or Tokenizer.from_file(self.path)
+            model = _load_word_pieces(self.path) or Tokenizer.from_file(self.path)
         except Exception as error:  # the package raises plain exceptions
             raise ValueError(f"{self.path}: not a {FILE} of Hugging Face ({error})") from None
 

@@ -48,7 +48,7 @@ _STACKS_NEXT = frozenset("\u17d2\u1039\u1a60\ua9c0\u1b44\u200d")
 
 
 class OwnUnits(ABC):
-    """A splitter with a symbol table of its own; see `labels.Splitter` for its other methods."""
+    """A splitter whose file has a symbol table too, so that it needs no units file."""
 
     path_key: ClassVar[str] = "model_path"
     """Key of tokenizer_conf with the path of the file."""
@@ -122,8 +122,9 @@ class Tokenizer:
         self.vocab_size = max(symbols.values()) + 1
         self._unknown = symbols.get(unknown, _NO_ID)
         self._symbol_of = {unit: symbol for symbol, unit in symbols.items()}
-        has_units = BLANK in symbols or not isinstance(splitter, OwnUnits)
-        names = () if has_units else (BLANK, SOS_EOS)
+        # A vocabulary that was not made for CTC has no blank.
+        lacks_blank = isinstance(splitter, OwnUnits) and BLANK not in symbols
+        names = (BLANK, SOS_EOS) if lacks_blank else ()
         self.added = {name: unit for unit, name in enumerate(names, self.vocab_size)}
         """Ids that a model adds after the tokens. They have no text, yet a decoder can say them."""
         self._symbol_of |= {unit: name for name, unit in self.added.items()}
@@ -192,7 +193,10 @@ class Tokenizer:
         return tokens, ids
 
     def spellings(self, phrase: str) -> list[list[str]]:
-        """Return the tokens of a phrase at the start of a text and, if they differ, after a space."""
+        """Return the tokens of a phrase at the start of a text and, if they differ, after a space.
+
+        They can differ in published vocabularies alone.
+        """
         at_start = self.splitter(phrase)
         if not isinstance(self.splitter, OwnUnits):
             return [at_start]
@@ -206,9 +210,9 @@ class Tokenizer:
         Raises:
             ValueError: an id is not in the symbol table.
         """
-        return self._join([self.symbol(unit) for unit in ids])
+        return self._join_tokens([self.symbol(unit) for unit in ids])
 
-    def _join(self, tokens: Sequence[str]) -> str:
+    def _join_tokens(self, tokens: Sequence[str]) -> str:
         """Return the text of tokens, without those that the model added."""
         return self.splitter.join([token for token in tokens if token not in self.added])
 
@@ -243,22 +247,26 @@ class Tokenizer:
 
         words: list[tuple[str, int, int]] = []
         for first, last in pairwise([*starts, len(tokens)]):
-            word = self._join(tokens[first:last])
+            word = self._join_tokens(tokens[first:last])
             if has_unspaced(word):
-                words += self._characters(word, tokens, first, last)
+                words += self._cut_at_characters(word, tokens, first, last)
             elif word:
                 words.append((word, first, last))
 
         return words
 
-    def _characters(
+    def _cut_at_characters(
         self, word: str, tokens: Sequence[str], first: int, last: int
     ) -> list[tuple[str, int, int]]:
-        """Cut a word, tokens `first` to `last`, between characters, as `words` returns them."""
+        """Cut a word, tokens `first` up to `last`, between characters.
+
+        Returns:
+            (text, index of its first token, index after its last token) of each part.
+        """
         starts = [first]
         texts = [""]
         for index in range(first, last):
-            texts[-1] = self._join(tokens[starts[-1] : index + 1])
+            texts[-1] = self._join_tokens(tokens[starts[-1] : index + 1])
             # A token of bytes may end within a character, which has MOST_BYTES at most.
             is_whole = "\ufffd" not in texts[-1] or index + 1 - starts[-1] >= MOST_BYTES
             if is_whole and index + 1 < last:
@@ -270,9 +278,10 @@ class Tokenizer:
 
         cuts = [*starts_of_characters(texts), len(texts)]
         edges = [*starts, last]
-        return [
-            ("".join(texts[begin:end]), edges[begin], edges[end]) for begin, end in pairwise(cuts)
-        ]
+        parts: list[tuple[str, int, int]] = []
+        for begin, end in pairwise(cuts):
+            parts.append(("".join(texts[begin:end]), edges[begin], edges[end]))
+        return parts
 
 
 class CallableTokenizer:
@@ -343,7 +352,8 @@ def starts_character(before: str, after: str) -> bool:
     category = unicodedata.category(first)
     if category in ("Ps", "Pi"):  # an opening bracket or quotation mark
         return True
-    if category[0] not in "LNS" or _CONTINUES.match(first):
+    is_letter_number_or_sign = category[0] in "LNS"
+    if not is_letter_number_or_sign or _CONTINUES.match(first):
         return False
 
     opens = unicodedata.category(last) in ("Ps", "Pi")

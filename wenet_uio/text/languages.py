@@ -44,28 +44,35 @@ def normaliser(language: str) -> Callable[[str], str]:
 
     def normalise(text: str) -> str:
         folded = unicodedata.normalize("NFKC", without_invisible(text)).translate(APOSTROPHES)
-        words = _small_letters(folded.replace(TATWEEL, ""), language).split()
+        words = _lower_between_marks(folded.replace(TATWEEL, ""), language).split()
         joined = " ".join(words)
         return SPACE_BESIDE_ASIAN.sub("", joined) if language in WITHOUT_SPACES else joined
 
     return normalise
 
 
-def _small_letters(text: str, language: str) -> str:
+def _lower_between_marks(text: str, language: str) -> str:
     """Return a text in small letters, without punctuation; marks such as <NOISE> stay."""
-    pieces, place = [], 0
+    pieces: list[str] = []
+    place = 0
     for mark in MARK.finditer(text):
-        pieces += [_words_in_small_letters(text[place : mark.start()], language), f" {mark[0]} "]
+        pieces += [_lower_words(text[place : mark.start()], language), f" {mark[0]} "]
         place = mark.end()
 
-    return "".join([*pieces, _words_in_small_letters(text[place:], language)])
+    pieces.append(_lower_words(text[place:], language))
+    return "".join(pieces)
 
 
-def _words_in_small_letters(text: str, language: str) -> str:
-    small = (text.translate(TURKISH_CAPITALS) if language == "turkish" else text).lower()
-    return "".join(
-        letter if _is_part_of_word(small, place) else " " for place, letter in enumerate(small)
-    )
+def _lower_words(text: str, language: str) -> str:
+    """Return a text without marks in small letters; what is no part of a word becomes a space."""
+    if language == "turkish":
+        text = text.translate(TURKISH_CAPITALS)
+    small = text.lower()
+
+    letters: list[str] = []
+    for place, letter in enumerate(small):
+        letters.append(letter if _is_part_of_word(small, place) else " ")
+    return "".join(letters)
 
 
 def _is_part_of_word(text: str, place: int) -> bool:

@@ -19,8 +19,8 @@ from wenet_uio.base.files import written_aside
 START, END, UNKNOWN = "<s>", "</s>", "<unk>"
 NEVER = -99.0
 """Logarithm that ARPA files give <s>, which is never predicted."""
-USUAL_DISCOUNTS = (0.5, 1.0, 1.5)
-"""Discounts of an order with too few n-grams to estimate them."""
+USUAL_DISCOUNTS = {1: 0.5, 2: 1.0, 3: 1.5}
+"""{count: discount} of an order with too few n-grams to estimate them; 3 is 3 and more."""
 MOST_ORDER = 6
 """Largest order that the package kenlm reads."""
 ARPA_HEAD = "\\data\\"
@@ -60,66 +60,67 @@ def estimate(sentences: Iterable[Sequence[str]], order: int) -> NgramModel:
     Raises:
         ValueError: there is no sentence, or a unit has the name of a mark.
     """
-    counts = _counts(sentences, order)
+    counts = _count_ngrams(sentences, order)
     vocabulary = {unit for (unit,) in counts[0]} | {END, UNKNOWN}
     vocabulary.discard(START)
 
     probabilities: list[dict[Ngram, float]] = []
     backoffs: list[dict[Ngram, float]] = []
-    for length, of_order in enumerate(counts, start=1):
-        shares, left_over = _discounted(of_order)
+    for length, ngram_counts in enumerate(counts, start=1):
+        shares, left_over = _discount_shares(ngram_counts)
+        estimates: dict[Ngram, float] = {}
         if length == 1:
+            # What the discounts leave is the same for every unit.
             rest = left_over[()] / len(vocabulary)
-            probabilities.append({(unit,): shares.get((unit,), 0.0) + rest for unit in vocabulary})
+            for unit in vocabulary:
+                estimates[(unit,)] = shares.get((unit,), 0.0) + rest
         else:
+            # What the discounts leave after a context is given out as after the shorter context.
             backoffs.append(left_over)
             shorter = probabilities[-1]
-            probabilities.append(
-                {
-                    ngram: share + left_over[ngram[:-1]] * shorter[ngram[1:]]
-                    for ngram, share in shares.items()
-                }
-            )
+            for ngram, share in shares.items():
+                estimates[ngram] = share + left_over[ngram[:-1]] * shorter[ngram[1:]]
+        probabilities.append(estimates)
 
     return NgramModel(probabilities, backoffs)
 
 
-def _counts(sentences: Iterable[Sequence[str]], order: int) -> list[dict[Ngram, int]]:
+def _count_ngrams(sentences: Iterable[Sequence[str]], order: int) -> list[dict[Ngram, int]]:
     """Return of each order {n-gram: count}.
 
     The count of the highest order, and of n-grams that begin a sentence, is how often they occur;
     that of the others is the number of units that they occur after.
     """
-    occurrences = _occurrences(sentences, order)
+    occurrences = _count_occurrences(sentences, order)
     counts: list[dict[Ngram, int]] = []
     for counter, longer in itertools.pairwise(occurrences):
-        units_before = Counter(ngram[1:] for ngram in longer)
-        counts.append(
-            {
-                ngram: count if ngram[0] == START else units_before[ngram]
-                for ngram, count in counter.items()
-            }
-        )
+        # Each longer n-gram is one unit before the n-gram that it ends with.
+        counts_of_units_before = Counter(ngram[1:] for ngram in longer)
+        order_counts: dict[Ngram, int] = {}
+        for ngram, count in counter.items():
+            begins_sentence = ngram[0] == START
+            order_counts[ngram] = count if begins_sentence else counts_of_units_before[ngram]
+        counts.append(order_counts)
 
     counts.append(dict(occurrences[-1]))
     del counts[0][(START,)]  # it is never predicted
     return counts
 
 
-def _occurrences(sentences: Iterable[Sequence[str]], order: int) -> list[Counter[Ngram]]:
+def _count_occurrences(sentences: Iterable[Sequence[str]], order: int) -> list[Counter[Ngram]]:
     """Return of each order {n-gram: how often it occurs}."""
     occurrences: list[Counter[Ngram]] = [Counter() for _ in range(order)]
     for sentence in sentences:
-        if marks := {START, END, UNKNOWN}.intersection(sentence):
+        marks = {START, END, UNKNOWN}.intersection(sentence)
+        if marks:
             raise ValueError(
                 f"{sorted(marks)[0]} is a mark of language models; remove it from the text "
                 f"{' '.join(sentence)!r}"
             )
         units = (START, *sentence, END)
         for length, counter in enumerate(occurrences, start=1):
-            counter.update(
-                units[first : first + length] for first in range(len(units) - length + 1)
-            )
+            for first in range(len(units) - length + 1):
+                counter[units[first : first + length]] += 1
 
     if not occurrences[0]:
         raise ValueError("no sentence to estimate a language model from")
@@ -127,23 +128,29 @@ def _occurrences(sentences: Iterable[Sequence[str]], order: int) -> list[Counter
     return occurrences
 
 
-def _discounted(counts: dict[Ngram, int]) -> tuple[dict[Ngram, float], dict[Ngram, float]]:
-    """Return {n-gram: its share after the discount}, and {context: what the discounts leave}."""
-    discounts = _discounts(Counter(counts.values()))
+def _discount_shares(
+    counts: dict[Ngram, int],
+) -> tuple[dict[Ngram, float], dict[Ngram, float]]:
+    """Return {n-gram: its share after the discount}, and {context: what the discounts leave}.
+
+    Both are shares of the counts of all n-grams with the same context, which is an n-gram without
+    its last unit.
+    """
+    discounts = _estimate_discounts(Counter(counts.values()))
     totals: defaultdict[Ngram, int] = defaultdict(int)
     taken: defaultdict[Ngram, float] = defaultdict(float)
     for ngram, count in counts.items():
         totals[ngram[:-1]] += count
-        taken[ngram[:-1]] += discounts[min(count, 3) - 1]
+        taken[ngram[:-1]] += discounts[min(count, 3)]
 
-    shares = {
-        ngram: (count - discounts[min(count, 3) - 1]) / totals[ngram[:-1]]
-        for ngram, count in counts.items()
-    }
-    return shares, {context: taken[context] / total for context, total in totals.items()}
+    shares: dict[Ngram, float] = {}
+    for ngram, count in counts.items():
+        shares[ngram] = (count - discounts[min(count, 3)]) / totals[ngram[:-1]]
+    left_over = {context: taken[context] / total for context, total in totals.items()}
+    return shares, left_over
 
 
-def _discounts(numbers: Counter[int]) -> tuple[float, ...]:
+def _estimate_discounts(numbers: Counter[int]) -> dict[int, float]:
     """Return what is taken from counts of 1, of 2, and of 3 and more.
 
     Args:
@@ -152,12 +159,14 @@ def _discounts(numbers: Counter[int]) -> tuple[float, ...]:
     if not all(numbers[count] for count in (1, 2, 3, 4)):
         return USUAL_DISCOUNTS
 
+    # Chen and Goodman, equation 17: Y, and D1, D2 and D3+
     share = numbers[1] / (numbers[1] + 2 * numbers[2])
-    discounts = tuple(
-        count - (count + 1) * share * numbers[count + 1] / numbers[count] for count in (1, 2, 3)
-    )
-    usable = all(0 < discount <= count for count, discount in enumerate(discounts, start=1))
-    return discounts if usable else USUAL_DISCOUNTS
+    discounts: dict[int, float] = {}
+    for count in (1, 2, 3):
+        discounts[count] = count - (count + 1) * share * numbers[count + 1] / numbers[count]
+
+    is_usable = all(0 < discount <= count for count, discount in discounts.items())
+    return discounts if is_usable else USUAL_DISCOUNTS
 
 
 def write_arpa(model: NgramModel, path: str | Path) -> None:

@@ -47,7 +47,7 @@ def mandarin(text: str) -> str:
     segmentation (AISHELL-1), which a model should not learn. Punctuation is removed (AISHELL-2 has
     some), except apostrophes within Latin words. Marks such as <NOISE> stay.
     """
-    folded = _folded(text)
+    folded = _fold_text(text)
     words = _NOT_OF_A_WORD.sub(" ", _NOT_WITHIN_LATIN.sub("", folded)).split()
     return _SPACE_BESIDE_IDEOGRAPH.sub("", " ".join(words))
 
@@ -59,7 +59,7 @@ def english(text: str) -> str:
     punctuation becomes a space, but the 's of an abbreviation stays with the last letter: t.v.'s
     becomes T V'S.
     """
-    folded = _folded(text)
+    folded = _fold_text(text)
     without_dots = _BEFORE_GENITIVE.sub("", folded)
     words = _LONE_APOSTROPHE.sub(" ", _NOT_OF_A_WORD.sub(" ", without_dots))
     return " ".join(words.split())
@@ -68,14 +68,14 @@ def english(text: str) -> str:
 def english_of_calls(text: str) -> str:
     """Normalise an English transcript of a call.
 
-    As `english`, but backchannels become one word: UHHUH, UMHUM.
+    The result is that of `english`, but backchannels become one word: UHHUH, UMHUM.
 
     UH and UM alone are hesitations and stay separate words.
     """
     return english(_BACKCHANNEL.sub(r"\1", without_invisible(text).upper()))
 
 
-def _folded(text: str) -> str:
+def _fold_text(text: str) -> str:
     """Return a text in upper case and NFKC, without invisible characters."""
     folded = unicodedata.normalize("NFKC", without_invisible(text))
     return folded.replace("\u2019", "'").upper()
@@ -86,10 +86,10 @@ def spell_numbers(text: str) -> str:
 
     Other numbers keep their digits: 1990 and 2648 have several readings.
     """
-    return _NUMBER.sub(_spelled_number, text)
+    return _NUMBER.sub(_spell_number, text)
 
 
-def _spelled_number(number: re.Match[str]) -> str:
+def _spell_number(number: re.Match[str]) -> str:
     """Spell a number below 100; the groups of the match are digits, ordinal ending and sign."""
     value, ordinal, sign = int(number[1]), number[2], number[3] or ""
     tens, ones = divmod(value, 10)
@@ -102,6 +102,7 @@ def _spelled_number(number: re.Match[str]) -> str:
 
 
 def _ordinal_word(word: str) -> str:
+    """Return the ordinal of a number below 20, or of a multiple of ten."""
     if word.endswith("y"):
         return f"{word[:-1]}ieth"
     return _ORDINALS.get(word, f"{word}th")

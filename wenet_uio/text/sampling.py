@@ -68,11 +68,11 @@ class PieceSampler:
         # Only unigram models have n-best segmentations; others are BPE.
         try:
             model.nbest_encode_as_proto("a", 1)
-            self._merges = False
+            self._is_bpe = False
         except RuntimeError:
-            self._merges = True
+            self._is_bpe = True
 
-        if self._merges and self.sampling.alpha > 1:
+        if self._is_bpe and self.sampling.alpha > 1:
             raise ValueError(
                 f"tokenizer_conf.sample_alpha {self.sampling.alpha}: expected a probability from 0 "
                 "to 1, because the model is BPE"
@@ -86,18 +86,22 @@ class PieceSampler:
             if choices is None:
                 if len(self._kept) >= _MOST_WORDS:
                     self._kept.clear()
-                choices = self._kept[word] = self._segmentations(word)
+                choices = self._kept[word] = self._find_choices(word)
 
             if isinstance(choices, str):
-                pieces.extend(self._merged(choices, random))
+                pieces.extend(self._merge_characters(choices, random))
             else:
                 pieces.extend(random.choices(choices.pieces, cum_weights=choices.weights)[0])
 
         return pieces
 
-    def _segmentations(self, word: str) -> _Segmentations | str:
-        """Return what the pieces of a word are drawn from."""
-        if not self._merges:
+    def _find_choices(self, word: str) -> _Segmentations | str:
+        """Return what the pieces of a word are drawn from.
+
+        For a unigram model, segmentations. For a BPE model, the normalised word, whose characters
+        are merged at each draw.
+        """
+        if not self._is_bpe:
             nbests = self.model.nbest_encode_as_proto(word, self.sampling.nbest).nbests
             # Relative to the best score, so that exp() does not underflow.
             weights = [
@@ -108,14 +112,14 @@ class PieceSampler:
 
         best = self.model.encode(word, out_type=str)
         normalised = self.model.normalize(word)
-        if self._merged(normalised) == best:
+        if self._merge_characters(normalised) == best:
             return normalised
 
         # Words with bytes or symbols of the user are not made by merges alone: they keep their
         # pieces.
         return _Segmentations([tuple(best)], [1.0])
 
-    def _merged(self, word: str, random: Random | None = None) -> list[str]:
+    def _merge_characters(self, word: str, random: Random | None = None) -> list[str]:
         """Merge the characters of a word by the scores of the pieces.
 
         Without `random`, no merge is left out.

@@ -5,17 +5,16 @@ vocabulary was published with them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from wenet_uio.config.family import families
 from wenet_uio.text.symbols import BLANK, EOS, SOS, SOS_EOS
 from wenet_uio.text.tokenizer import OWN_UNITS
 
 if TYPE_CHECKING:
     from wenet_uio.config import Config
     from wenet_uio.config.text import TokenizerConf
-from dataclasses import dataclass
-
-from wenet_uio.config.family import families
 
 
 @dataclass(frozen=True)
@@ -68,10 +67,11 @@ def special_ids(conf: TokenizerConf, symbols: Mapping[str, int], size: int) -> d
 
 
 def blank_id(config: Config, symbols: Mapping[str, int]) -> int:
-    """Return the blank of CTC: `ctc_blank_id`, or without this key the unit <blank>, as in WeNet.
+    """Return the blank of CTC.
 
-    Without either, the blank of a published vocabulary; of a tokenizer with ids of its own, the id
-    after its last one, as in NeMo.
+    It is the first of these that there is: `ctc_blank_id`; the blank of a published vocabulary; the
+    unit <blank>, as in WeNet; of a tokenizer with ids of its own, the id after its last one, as in
+    NeMo; 0.
 
     Raises:
         ValueError: the key differs from <blank>, or is missing and `output_dim` has no id left.
@@ -92,10 +92,12 @@ def blank_id(config: Config, symbols: Mapping[str, int]) -> int:
     published = published_tokens(symbols)
     if published is not None and published.blank is not None:
         return published.blank
-    if unit is None and config.tokenizer in OWN_UNITS:
+    if unit is not None:
+        return unit
+    if config.tokenizer in OWN_UNITS:
         return _id_after_tokens(config, max(symbols.values()) + 1)
 
-    return unit or 0
+    return 0
 
 
 def _id_after_tokens(config: Config, unit: int) -> int:
@@ -135,11 +137,19 @@ def sos_and_eos(conf: TokenizerConf, symbols: Mapping[str, int], size: int) -> d
         size: of the vocabulary.
     """
     stated = conf.special_tokens or {}
-    sos = eos = symbols.get(SOS_EOS, size - 1)
     published = published_tokens(symbols)
+    published_ids: dict[str, int | None] = {}
     if published is not None:
-        sos = published.sos
-        eos = eos if published.eos is None else published.eos
+        published_ids = {SOS: published.sos, EOS: published.eos}
 
-    ids = {SOS: sos, EOS: eos}
-    return ids | {name: stated[name] for name in ids if name in stated}
+    ids: dict[str, int] = {}
+    for name in (SOS, EOS):
+        published_id = published_ids.get(name)
+        if name in stated:
+            ids[name] = stated[name]
+        elif published_id is not None:
+            ids[name] = published_id
+        else:
+            ids[name] = symbols.get(SOS_EOS, size - 1)
+
+    return ids

@@ -54,7 +54,13 @@ def train_sentencepiece(
         set_random_generator_seed,
     )
 
-    runs = list(_runs(texts, options.non_lang_syms))
+    runs: list[str] = []
+    for text in texts:
+        for part, is_symbol in split_symbols(text, options.non_lang_syms):
+            if not is_symbol:
+                between = [run for run in split_ideographs(part) if not is_ideograph(run)]
+                runs += [run.strip() for run in between]
+
     if not runs:
         raise ValueError(
             "nothing to train a sentencepiece model on: the text is empty or all Chinese characters"
@@ -74,7 +80,7 @@ def train_sentencepiece(
             minloglevel=2,
         )
     except (RuntimeError, OSError) as error:
-        raise ValueError(_explain(str(error), options.vocab_size)) from None
+        raise ValueError(_explain_failure(str(error), options.vocab_size)) from None
 
     trained = SentencePieceProcessor(model_proto=model.getvalue())
     with written_aside(f"{model_prefix}.vocab", "w") as file:
@@ -84,18 +90,7 @@ def train_sentencepiece(
         file.write(model.getvalue())
 
 
-def _runs(texts: Iterable[str], non_lang_syms: tuple[str, ...]) -> Iterable[str]:
-    """Yield the parts of the texts between Chinese characters and non-language symbols."""
-    for text in texts:
-        for part, is_symbol in split_symbols(text, non_lang_syms):
-            if is_symbol:
-                continue
-
-            runs = (run.strip() for run in split_ideographs(part) if not is_ideograph(run))
-            yield from (run for run in runs if run)
-
-
-def _explain(message: str, vocab_size: int) -> str:
+def _explain_failure(message: str, vocab_size: int) -> str:
     """Turn an error message of sentencepiece into advice."""
     too_large = _TOO_LARGE.search(message)
     if too_large:

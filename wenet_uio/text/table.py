@@ -24,7 +24,9 @@ def read_table(path: str | Path) -> dict[str, str]:
         if not line.strip():
             continue
 
-        key, text = [*line.split(maxsplit=1), ""][:2]
+        parts = line.split(maxsplit=1)
+        key = parts[0]
+        text = parts[1] if len(parts) == 2 else ""
         if key in table:
             raise ValueError(
                 f"{path}:{number}: utterance {key!r} is there twice; remove one of the lines"

@@ -43,10 +43,10 @@ def build_splitter(kind: str, **options: Any) -> Splitter:
     known = sorted(set(TOKENIZERS) - set(OWN_UNITS))
     if kind not in known:
         raise ValueError(f"unknown tokenizer {kind!r}; known: {', '.join(known)}")
-    return _splitter(kind, PartConf(**options))
+    return _build_from_conf(kind, PartConf(**options))
 
 
-def _splitter(kind: str, conf: PartConf) -> Any:
+def _build_from_conf(kind: str, conf: PartConf) -> Any:
     path = conf.non_lang_syms_path
     return TOKENIZERS[kind].build(conf, read_non_lang_syms(path) if path else ())
 
@@ -74,10 +74,10 @@ def build_hugging_face(conf: PartConf, non_lang_syms: tuple[str, ...]) -> OwnUni
 def build_sentencepiece(conf: PartConf, non_lang_syms: tuple[str, ...]) -> OwnUnits:
     """Build the splitter of `tokenizer: sentencepiece`."""
     path = _model_path(conf, "a sentencepiece model")
-    return SentencepieceSplitter(path, non_lang_syms, _sampling(conf))
+    return SentencepieceSplitter(path, non_lang_syms, _build_sampling(conf))
 
 
-def _sampling(conf: PartConf) -> Sampling | None:
+def _build_sampling(conf: PartConf) -> Sampling | None:
     return None if conf.sample_alpha is None else Sampling(conf.sample_alpha, conf.sample_nbest)
 
 
@@ -94,7 +94,7 @@ def makes_one_token_a_character(config: Config) -> bool:
     Neither units file nor sentencepiece model is read for this.
     """
     conf = config.tokenizer_conf
-    return config.tokenizer == "char" and _splitter("char", conf).exact_length
+    return config.tokenizer == "char" and _build_from_conf("char", conf).exact_length
 
 
 def build_tokenizer(config: Config) -> Tokenizer:
@@ -162,14 +162,14 @@ def _build_part(kind: str, conf: PartConf) -> tuple[Tokenizer, str]:
         )
 
     if kind in OWN_UNITS:
-        splitter: OwnUnits = _splitter(kind, conf)
+        splitter: OwnUnits = _build_from_conf(kind, conf)
         return Tokenizer(splitter, splitter.symbols), f"tokenizer {kind}"
     if not conf.symbol_table_path:
         raise ValueError("tokenizer_conf.symbol_table_path: the path of the units file is missing")
 
-    splitter = _splitter(kind, conf)
+    splitter = _build_from_conf(kind, conf)
     if isinstance(splitter, BpeSplitter):
-        splitter = replace(splitter, sampling=_sampling(conf))
+        splitter = replace(splitter, sampling=_build_sampling(conf))
 
     return Tokenizer(splitter, read_symbols(conf.symbol_table_path)), conf.symbol_table_path
 
@@ -185,18 +185,18 @@ def files_of(config: Config) -> dict[str, Any]:
         ValueError: a path is missing, or a vocabulary is neither given nor installed.
     """
     if config.tokenizer != AGGREGATE:
-        return _files_of_part(config.tokenizer, config.tokenizer_conf)
+        return _part_files(config.tokenizer, config.tokenizer_conf)
 
     parts = languages_of(config.tokenizer_conf)
     return {
         "languages": {
-            name: part.model_copy(update=_files_of_part(part.tokenizer, part))
+            name: part.model_copy(update=_part_files(part.tokenizer, part))
             for name, part in parts.items()
         }
     }
 
 
-def _files_of_part(kind: str, conf: PartConf) -> dict[str, str]:
+def _part_files(kind: str, conf: PartConf) -> dict[str, str]:
     """Return {key of a tokenizer's section: file that the tokenizer reads}; empty for units files."""
     if kind not in OWN_UNITS:
         return {}
