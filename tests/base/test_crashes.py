@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from wenet_uio.base.crashes import careful, described, has_crashed, rehearse
+from wenet_uio.base.crashes import careful, describe_exit, has_crashed, rehearse
 
 
 def end_with(number):
@@ -41,4 +41,4 @@ def test_a_killed_rehearsal_is_an_error_of_the_machine():
 def test_only_ends_that_are_no_fault_of_the_machine_are_crashes():
     assert [has_crashed(status) for status in (None, 0, -9, -15, -2)] == [False] * 5
     assert [has_crashed(status) for status in (-11, -6, -7, -8, 1)] == [True] * 5
-    assert (described(-11), described(1)) == ("SIGSEGV", "exit status 1")
+    assert (describe_exit(-11), describe_exit(1)) == ("SIGSEGV", "exit status 1")

@@ -9,7 +9,14 @@ from typing import Literal
 import pytest
 
 from wenet_uio.base.cli import command_parser
-from wenet_uio.base.options import add_options, field_docs, help_of, option, positive_int, values_of
+from wenet_uio.base.options import (
+    add_options,
+    field_docs,
+    option,
+    option_help,
+    positive_int,
+    values_of,
+)
 
 
 @dataclass(frozen=True)
@@ -97,8 +104,8 @@ def test_a_field_without_an_option_is_no_silent_default():
 
 
 def test_help_of_keeps_names_as_they_are():
-    assert help_of("OpenAI's limit.") == "OpenAI's limit"
-    assert help_of("A limit; None: none.") == "a limit (default: none)"
+    assert option_help("OpenAI's limit.") == "OpenAI's limit"
+    assert option_help("A limit; None: none.") == "a limit (default: none)"
 
 
 def test_field_docs_are_those_of_the_class_itself():

@@ -166,7 +166,7 @@ def features_of_array(array: np.ndarray) -> FeatureDecoder:
     return FeatureDecoder(frames, dim, lambda: array)
 
 
-def npy_of(matrix: np.ndarray) -> bytes:
+def npy_bytes(matrix: np.ndarray) -> bytes:
     """Return the bytes of a `.npy` file with a matrix."""
     file = io.BytesIO()
     np.save(file, matrix, allow_pickle=False)

@@ -106,7 +106,7 @@ def run(main: Callable[[], int | None], *, prints_data: bool = False) -> None:
 def _open_closed_streams() -> None:
     """Give a stream that the caller has closed, as `>&-` does, a place where nothing is kept."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
+        if getattr(sys, name) is None:  # as Python sets a closed stream
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open until the end
 
 
@@ -135,17 +135,17 @@ class HelpStyle(argparse.HelpFormatter):
         super().__init__(prog, max_help_position=26, width=COLUMNS)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        paragraphs = inspect.cleandoc(text).split("\n\n")
-        return "\n\n".join(
-            paragraph if re.search(r"(?m)^ ", paragraph) else textwrap.fill(paragraph, width)
-            for paragraph in paragraphs
-        )
+        paragraphs: list[str] = []
+        for paragraph in inspect.cleandoc(text).split("\n\n"):
+            is_example = re.search(r"(?m)^ ", paragraph) is not None
+            paragraphs.append(paragraph if is_example else textwrap.fill(paragraph, width))
+        return "\n\n".join(paragraphs)
 
     def _get_help_string(self, action: argparse.Action) -> str:
         text = action.help or ""
         if action.metavar is None and has_many_choices(action):
             text = f"{', '.join(map(str, action.choices or ()))}: {text}"
-        return text + _shown_default(action)
+        return text + _default_note(action)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if not action.option_strings or action.nargs == 0:
@@ -164,10 +164,10 @@ class HelpStyle(argparse.HelpFormatter):
         return value_name(action)
 
 
-def _shown_default(action: argparse.Action) -> str:
+def _default_note(action: argparse.Action) -> str:
     """Return the default of an option as the end of its help, unless the help states it."""
-    has_none = not action.option_strings or action.nargs == 0 or action.required
-    if has_none or action.default == argparse.SUPPRESS or "(default:" in (action.help or ""):
+    has_no_default = not action.option_strings or action.nargs == 0 or action.required
+    if has_no_default or action.default == argparse.SUPPRESS or "(default:" in (action.help or ""):
         return ""
     if isinstance(action.default, (list, tuple)):
         return f" (default: {' '.join(map(str, action.default)) or 'none'})"
@@ -180,11 +180,13 @@ def has_many_choices(action: argparse.Action) -> bool:
 
 
 def value_name(action: argparse.Action) -> str:
-    """Return what the help calls the value of an option that names it not itself."""
+    """Return what the help calls the value of an option without a name for it."""
     if action.type not in (int, float, positive_int):
         return action.dest.upper()
-    if (unit := action.dest.rpartition("_")[2]) in UNITS:
-        return unit.upper()
+
+    last_word = action.dest.rpartition("_")[2]
+    if last_word in UNITS:
+        return last_word.upper()
     return "X" if action.type is float else "N"
 
 

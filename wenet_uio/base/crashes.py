@@ -23,6 +23,7 @@ AGAIN = os.EX_TEMPFAIL
 """Exit status 75: the same command continues if it is started again."""
 
 _is_careful = False
+"""Whether `rehearse` forks in this process."""
 
 
 class StartAgainError(ValueError):
@@ -44,7 +45,8 @@ def is_careful() -> bool:
 def careful() -> Iterator[None]:
     """Make this process careful in a block."""
     global _is_careful
-    was_careful, _is_careful = _is_careful, True
+    was_careful = _is_careful
+    _is_careful = True
     try:
         yield
     finally:
@@ -58,7 +60,7 @@ def has_crashed(exitcode: int | None) -> bool:
     return exitcode is not None and exitcode not in NOT_CRASHES
 
 
-def described(exitcode: int) -> str:
+def describe_exit(exitcode: int) -> str:
     """Describe an exit status in words: SIGSEGV, or exit status 3."""
     return signal.Signals(-exitcode).name if exitcode < 0 else f"exit status {exitcode}"
 
@@ -92,11 +94,11 @@ def rehearse(call: Callable[[], object]) -> str | None:
 
     exitcode = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     if has_crashed(exitcode):
-        return described(exitcode)
+        return describe_exit(exitcode)
 
     if exitcode:
         raise OSError(
-            errno.ENOMEM, f"a process was ended by {described(exitcode)}; did memory run out?"
+            errno.ENOMEM, f"a process was ended by {describe_exit(exitcode)}; did memory run out?"
         )
 
     return None

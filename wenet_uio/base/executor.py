@@ -28,7 +28,7 @@ from typing import Any, Literal, TypeVar
 
 from tqdm import tqdm
 
-from wenet_uio.base.crashes import be_careful, described, has_crashed
+from wenet_uio.base.crashes import be_careful, describe_exit, has_crashed
 from wenet_uio.base.messages import hides_bar
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,8 @@ class Executor:
             ChildProcessError: a worker was killed, or crashed although it was careful.
             Exception: any exception of `function` is raised here; no further job is submitted.
         """
-        lane = {"threads": _thread_lane, "processes": _process_lane, "ray": _ray_lane}[self.kind]
+        lanes = {"threads": _thread_lane, "processes": _process_lane, "ray": _ray_lane}
+        lane = lanes[self.kind]
         waiting: deque[tuple[int, Any]] = deque()
 
         with (
@@ -101,7 +102,7 @@ class Executor:
 def add_executor_options(
     parser: argparse.ArgumentParser, *names: str, default_workers: str = "1 process"
 ) -> None:
-    """Add the options that `executor_of` reads: the number of workers, called `names`, and
+    """Add the options that `make_executor` reads: the number of workers, called `names`, and
     --executor.
 
     Args:
@@ -123,7 +124,7 @@ def add_executor_options(
     )
 
 
-def executor_of(args: argparse.Namespace, otherwise: Executor | None = None) -> Executor:
+def make_executor(args: argparse.Namespace, otherwise: Executor | None = None) -> Executor:
     """Make the executor that the parsed options name.
 
     Args:
@@ -142,6 +143,7 @@ def chunks(items: list[Job], length: int) -> list[list[Job]]:
 
 @contextmanager
 def _thread_lane(function: Callable, workers: int | None) -> Iterator[Lane]:
+    """Run jobs in threads of this process; at the end, those that have not begun are cancelled."""
     pool = ThreadPoolExecutor(workers or 1)
     try:
         yield lambda job: pool.submit(function, job), Future.result, workers or 1
@@ -151,6 +153,7 @@ def _thread_lane(function: Callable, workers: int | None) -> Iterator[Lane]:
 
 @contextmanager
 def _process_lane(function: Callable, workers: int | None) -> Iterator[Lane]:
+    """Run jobs in processes of this machine, and once more if a worker crashes."""
     pool = _CrashProofPool(function, workers or 1)
     try:
         yield pool.submit, pool.result, workers or 1
@@ -164,11 +167,13 @@ class _CrashProofPool:
     """
 
     def __init__(self, function: Callable, workers: int) -> None:
-        self._function, self._workers = function, workers
+        self._function = function
+        self._workers = workers
         self._submitted: deque[tuple[Any, Future]] = deque()
         """Jobs whose results were not taken, in order."""
         self._is_careful = False
-        self._start()
+        """Whether the workers are careful: after a crash."""
+        self._start_workers()
 
     def submit(self, job: Any) -> None:
         """Submit a job. The nth call of `result` gives the result of the nth job."""
@@ -208,7 +213,8 @@ class _CrashProofPool:
                 process.kill()
             raise
 
-    def _start(self) -> None:
+    def _start_workers(self) -> None:
+        """Replace the pool; its workers start with their first jobs."""
         self._pool = ProcessPoolExecutor(
             self._workers, initializer=start_worker, initargs=(self._is_careful,)
         )
@@ -229,18 +235,19 @@ class _CrashProofPool:
 
         if self._is_careful:
             raise ChildProcessError(
-                f"a worker process crashed ({described(crash)}), and not in a decoder of audio"
+                f"a worker process crashed ({describe_exit(crash)}), and not in a decoder of audio"
             )
 
         log.warning(
             "a worker process crashed (%s): each audio is tried in a process of its own now",
-            described(crash),
+            describe_exit(crash),
         )
         self._is_careful = True
-        self._start()
+        self._start_workers()
 
         # Results that exist are kept, and the order of the jobs with them.
-        submitted, self._submitted = self._submitted, deque()
+        submitted = self._submitted
+        self._submitted = deque()
         for job, future in submitted:
             if isinstance(future.exception(), BrokenProcessPool):
                 self.submit(job)
@@ -268,6 +275,7 @@ def start_worker(is_careful: bool = False) -> None:
 
 @contextmanager
 def _ray_lane(function: Callable, workers: int | None) -> Iterator[Lane]:
+    """Run jobs on a Ray cluster, and once more if a worker crashes."""
     try:
         import ray
         from ray.exceptions import RayError, RayTaskError, WorkerCrashedError
@@ -293,7 +301,8 @@ def _ray_lane(function: Callable, workers: int | None) -> Iterator[Lane]:
         except RayError as error:
             raise ChildProcessError(f"a Ray worker died: {' '.join(str(error).split())}") from None
 
-    yield submit, result, workers or int(ray.cluster_resources().get("CPU", 0)) or 1
+    cpus = int(ray.cluster_resources().get("CPU", 0))
+    yield submit, result, workers or cpus or 1
 
 
 def _connect_to_ray() -> None:

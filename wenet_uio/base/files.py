@@ -25,7 +25,7 @@ from wenet_uio.base.uris import shown
 log = logging.getLogger(__name__)
 
 TEMPORARY = r"\.{name}\.[0-9a-f]{{12}}\.tmp"
-"""Pattern of the names by `temporary_of`; {name} is that of what is written."""
+"""Pattern of the names by `temporary_path`; {name} is that of what is written."""
 FORMER = r"\.{name}\.[0-9a-f]{{12}}\.former"
 """Pattern of the names of the folders that `folder_written_aside` replaces."""
 MARK = ".unfinished"
@@ -68,7 +68,7 @@ def written_aside(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = temporary_of(path)
+    temporary = temporary_path(path)
 
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -87,12 +87,8 @@ def written_aside(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator
         temporary.unlink(missing_ok=True)
 
         # On a full disk torch.save raises a RuntimeError in place of the OSError.
-        cause = error if isinstance(error, OSError) else error.__context__
-        if (
-            isinstance(cause, OSError)
-            and isinstance(error, OSError | RuntimeError)
-            and not cause.filename
-        ):
+        cause = error.__context__ if isinstance(error, RuntimeError) else error
+        if isinstance(cause, OSError) and not cause.filename:
             raise OSError(cause.errno, cause.strerror, str(path)) from None
 
         raise
@@ -123,7 +119,7 @@ def require_writable(path: str | Path) -> None:
 
     # Parent folders that are missing are made when the file is written.
     folder = next(parent for parent in path.absolute().parents if parent.exists())
-    temporary = folder / temporary_of(path).name
+    temporary = folder / temporary_path(path).name
     try:
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     except OSError as error:
@@ -131,7 +127,7 @@ def require_writable(path: str | Path) -> None:
     temporary.unlink()
 
 
-def temporary_of(path: Path) -> Path:
+def temporary_path(path: Path) -> Path:
     """Return a new name beside a path, for what is renamed to the path when it is complete."""
     return path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
 
@@ -211,7 +207,7 @@ def new_folder_aside(path: Path) -> Iterator[Path]:
         OSError: writing fails, or `path` is a folder with files at the end of the block.
     """
     _remove_unfinished(path)
-    new = temporary_of(path)
+    new = temporary_path(path)
     new.mkdir(parents=True)
     try:
         with open(new / MARK, "xb") as mark:
@@ -266,9 +262,9 @@ def append_line(path: str | Path, record: Mapping[str, Any]) -> None:
     URIs are shown without passwords and signatures: such records are passed on.
     """
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    shown_record = {
-        name: shown(value) if isinstance(value, str) else value for name, value in record.items()
-    }
+    shown_record: dict[str, Any] = {}
+    for name, value in record.items():
+        shown_record[name] = shown(value) if isinstance(value, str) else value
     line = f"{json.dumps(shown_record, ensure_ascii=False)}\n".encode()
 
     file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
@@ -377,8 +373,10 @@ def lock(file: IO, *, shared: bool = False, wait: bool = True) -> Lock:
         OSError: the system refuses; the error has the path of the file as its filename.
     """
     operation = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    if not wait:
+        operation |= fcntl.LOCK_NB
     try:
-        fcntl.flock(file, operation if wait else operation | fcntl.LOCK_NB)
+        fcntl.flock(file, operation)
     except BlockingIOError:
         return Lock.OTHERS
     except OSError as error:
@@ -428,7 +426,7 @@ def digest_of(path: str | Path, algorithm: str = "sha256") -> str:
 
 
 def digest_of_blocks(blocks: Iterable[bytes], algorithm: str = "sha256") -> str:
-    """Return `digest_of` a file from its consecutive blocks."""
+    """Return the hexadecimal digest of a file from its consecutive blocks."""
     state = hashlib.new(algorithm, usedforsecurity=False)
     for block in blocks:
         state.update(block)

@@ -65,43 +65,42 @@ def add_options(group: Parser, options: type, *names: str) -> None:
     The help is the docstring of the field. Its last words `None: ...` say the default.
     """
     types = get_type_hints(options)
-    for field_of_options in fields(options):
-        if not names or field_of_options.name in names:
-            _add_option(
-                group,
-                field_of_options,
-                types[field_of_options.name],
-                inherited_docs(options)[field_of_options.name],
-            )
+    docs = inherited_docs(options)
+    for option_field in fields(options):
+        name = option_field.name
+        if not names or name in names:
+            _add_option(group, option_field, types[name], docs[name])
 
 
 def values_of(options: type, source: Any, *names: str) -> dict[str, Any]:
     """Collect a dataclass's fields, or those of `names`, from parsed options or another object."""
-    return {
-        field_of_options.name: getattr(source, field_of_options.name)
-        for field_of_options in fields(options)
-        if not names or field_of_options.name in names
-    }
+    values: dict[str, Any] = {}
+    for option_field in fields(options):
+        if not names or option_field.name in names:
+            values[option_field.name] = getattr(source, option_field.name)
+    return values
 
 
-def _add_option(group: Parser, each: Field, annotation: Any, doc: str) -> None:
-    flag = each.metadata.get("flag") or f"--{each.name}"
-    flags = (flag, *each.metadata.get("others", ()))
-    meaning = help_of(doc)
+def _add_option(group: Parser, option_field: Field, annotation: Any, doc: str) -> None:
+    """Add the option of a field; `option` has put what only the option needs into its metadata."""
+    extra = option_field.metadata
+    flag = extra.get("flag") or f"--{option_field.name}"
+    flags = (flag, *extra.get("others", ()))
+    meaning = option_help(doc)
 
     kind, choices = _type_and_choices(annotation)
     if kind is bool:
-        group.add_argument(*flags, action="store_true", dest=each.name, help=meaning)
+        group.add_argument(*flags, action="store_true", dest=option_field.name, help=meaning)
         return
 
-    choices = each.metadata.get("choices") or choices
+    parse = extra.get("parse")
     group.add_argument(
         *flags,
-        dest=each.name,
-        default=each.default,
-        type=_parser_with_message(each.metadata["parse"]) if each.metadata.get("parse") else kind,
-        choices=choices,
-        metavar=each.metadata.get("metavar"),
+        dest=option_field.name,
+        default=option_field.default,
+        type=kind if parse is None else _parser_with_message(parse),
+        choices=extra.get("choices") or choices,
+        metavar=extra.get("metavar"),
         help=meaning,
     )
 
@@ -109,13 +108,13 @@ def _add_option(group: Parser, each: Field, annotation: Any, doc: str) -> None:
 def _parser_with_message(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     """Return a parser whose ValueError is shown to the user; argparse shows the name of a parser."""
 
-    def reported(text: str) -> Any:
+    def parse_or_explain(text: str) -> Any:
         try:
             return parse(text)
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
 
-    return reported
+    return parse_or_explain
 
 
 def _type_and_choices(annotation: Any) -> tuple[type, tuple[Any, ...] | None]:
@@ -129,7 +128,7 @@ def _type_and_choices(annotation: Any) -> tuple[type, tuple[Any, ...] | None]:
     return annotation, None
 
 
-def help_of(doc: str) -> str:
+def option_help(doc: str) -> str:
     """Turn the docstring of a field into the help of its option.
 
     `Seconds of a chunk; None: all.` becomes `seconds of a chunk (default: all)`. The parser of the
@@ -173,7 +172,7 @@ class SuggestingParser(argparse.ArgumentParser):
     """A parser whose first error is an unknown option, with the nearest option that it has."""
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
-        """Parse the command line; see `refuse_unknown_options`."""
+        """Parse the command line, after a look for unknown options."""
         words = sys.argv[1:] if args is None else list(args)
         refuse_unknown_options(self, words)
         return super().parse_args(words, namespace)
@@ -188,14 +187,14 @@ def refuse_unknown_options(parser: argparse.ArgumentParser, words: Sequence[str]
     options = parser._option_string_actions
     takes_rest = any(action.nargs == argparse.REMAINDER for action in parser._actions)
     commands = _subcommand_parsers(parser)
-    is_value = False
+    is_value = False  # the word before is an option that takes one value
 
     for place, word in enumerate(words):
-        option = OPTION.match(word)
+        match = OPTION.match(word)
         if is_value:
             is_value = False
-        elif option is not None:
-            _refuse_unknown(option[0], parser)
+        elif match is not None:
+            _refuse_unknown(match[0], parser)
             is_value = word in options and options[word].nargs is None
         elif word in commands:
             refuse_unknown_options(commands[word], words[place + 1 :])
@@ -213,11 +212,10 @@ def _refuse_unknown(option: str, parser: argparse.ArgumentParser) -> None:
     if is_short or any(name.startswith(option) for name in options):
         return
 
-    names = {
-        name.lstrip("-"): name
-        for name, action in options.items()
-        if action.help != argparse.SUPPRESS
-    }
+    names: dict[str, str] = {}
+    for name, action in options.items():
+        if action.help != argparse.SUPPRESS:
+            names[name.lstrip("-")] = name
     nearest = nearest_name(option.lstrip("-"), names)
     hint = f"did you mean {names[nearest]}?" if nearest else "--help lists the options"
     parser.error(f"unknown option {option}; {hint}")

@@ -102,4 +102,6 @@ def recorded_utterance_seconds(folder: str | Path) -> dict[str, float]:
         `median`, `most` (the 95th percentile) and `longest` in seconds; empty if the run has no such record.
     """
     starts = read_starts(folder)
-    return (starts[-1].get("utterance_seconds") if starts else None) or {}
+    if not starts:
+        return {}
+    return starts[-1].get("utterance_seconds") or {}

@@ -48,11 +48,11 @@ def shown(text: object) -> str:
     text = str(text)
     if "://" in text:
         text = _ODD_PASSWORD.sub(rf"\1{HIDDEN}@", text)
-        text = _USER.sub(_without_password, text)
-        text = _QUERY.sub(_without_values, text)
+        text = _USER.sub(_hide_user, text)
+        text = _QUERY.sub(_hide_query, text)
 
     if "?" in text:
-        text = _TARGET.sub(_without_values, text)
+        text = _TARGET.sub(_hide_query, text)
     if "=" in text or ":" in text or ">" in text:
         text = _NAMED.sub(rf"\1{HIDDEN}", text)
         text = _QUOTED.sub(rf"\1{HIDDEN}", text)
@@ -60,12 +60,14 @@ def shown(text: object) -> str:
     return text
 
 
-def _without_password(match: re.Match[str]) -> str:
+def _hide_user(match: re.Match[str]) -> str:
+    """Hide the user of a URI if it has a password, or may be a token."""
     scheme, user = match.groups()
     return f"{scheme}://{HIDDEN}@" if ":" in user or scheme in TOKENS_AS_USER else match[0]
 
 
-def _without_values(match: re.Match[str]) -> str:
+def _hide_query(match: re.Match[str]) -> str:
+    """Hide the whole query of a URI."""
     before_query, query = match.groups()
 
     # Punctuation at the end closes the sentence around the URI; it is no part of the query.

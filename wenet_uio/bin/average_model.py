@@ -101,30 +101,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Average the weights and print the epochs."""
     command_line = parser()
     args = command_line.parse_args(arguments)
-    for conflict, is_there in _conflicts(args).items():
-        if is_there:
-            command_line.error(f"argument {conflict}")
+    conflict = _find_conflict(args)
+    if conflict is not None:
+        command_line.error(f"argument {conflict}")
 
-    (_take_running if args.running else _average_epochs)(args)
+    if args.running:
+        _take_running(args)
+    else:
+        _average_epochs(args)
 
 
-def _conflicts(arguments: argparse.Namespace) -> dict[str, bool]:
-    """Return {what is wrong with two options: whether both are given}."""
-    running = arguments.running
-    return {
-        "--running: a running average has the epochs in order; leave out --val_best": (
-            running and arguments.val_best
-        ),
-        "--running: a running average is of epochs only; leave out --with_start": (
-            running and arguments.with_start
-        ),
-        "--running: a running average is of one run; give one --src_path": (
-            running and len(arguments.src_path) > 1
-        ),
-        "--only_lora: --merge_lora leaves no low-rank weights": (
-            arguments.merge_lora and arguments.only_lora
-        ),
-    }
+def _find_conflict(arguments: argparse.Namespace) -> str | None:
+    """Return what is wrong with two options that exclude each other; None if nothing is."""
+    if arguments.running and arguments.val_best:
+        return "--running: a running average has the epochs in order; leave out --val_best"
+    if arguments.running and arguments.with_start:
+        return "--running: a running average is of epochs only; leave out --with_start"
+    if arguments.running and len(arguments.src_path) > 1:
+        return "--running: a running average is of one run; give one --src_path"
+    if arguments.merge_lora and arguments.only_lora:
+        return "--only_lora: --merge_lora leaves no low-rank weights"
+    return None
 
 
 def _take_running(arguments: argparse.Namespace) -> None:
@@ -132,14 +129,14 @@ def _take_running(arguments: argparse.Namespace) -> None:
     (folder,) = arguments.src_path
     last = newest_running(folder, arguments.min_epoch, arguments.max_epoch)
     num = arguments.num or usual_range(folder, last)
-    weights = merged(running_weights(folder, last, num), _lora(arguments))
+    weights = merged(running_weights(folder, last, num), _lora_to_merge(arguments))
     save_average(weights, arguments.dst_model, only_lora=arguments.only_lora)
     if arguments.json:
         print_json({"model": arguments.dst_model, "running_average_of": last, "last_epochs": num})
         return
 
-    of = "" if num is None else f", of the last {num} epochs"
-    print(f"{arguments.dst_model}: running average at the end of epoch {last}{of}")
+    last_epochs = "" if num is None else f", of the last {num} epochs"
+    print(f"{arguments.dst_model}: running average at the end of epoch {last}{last_epochs}")
 
 
 def _average_epochs(arguments: argparse.Namespace) -> None:
@@ -148,13 +145,14 @@ def _average_epochs(arguments: argparse.Namespace) -> None:
     if len(folders) > 1:
         check_common_start(folders, merges_lora=arguments.merge_lora)
 
-    epochs = [epoch for folder in folders for epoch in _epochs_of(folder, arguments)]
+    epochs: list[Epoch] = []
+    for folder in folders:
+        epochs += _choose_run_epochs(folder, arguments)
     if arguments.with_start:
         epochs = with_start(epochs, folders[0])
 
-    average_checkpoints(
-        epochs, arguments.dst_model, _lora(arguments), only_lora=arguments.only_lora
-    )
+    lora_conf = _lora_to_merge(arguments)
+    average_checkpoints(epochs, arguments.dst_model, lora_conf, only_lora=arguments.only_lora)
     if not arguments.json:
         _print_mean(epochs, arguments)
         return
@@ -171,7 +169,8 @@ def _print_mean(epochs: list[Epoch], arguments: argparse.Namespace) -> None:
     for epoch in epochs:
         run_name = _run_name(epoch.weights.parent, arguments)
         name = "before fine-tuning" if epoch.number == BEFORE else f"epoch {epoch.number}"
-        print(run_name + name + ("" if epoch.loss is None else f"  loss {epoch.loss:.4f}"))
+        loss = "" if epoch.loss is None else f"  loss {epoch.loss:.4f}"
+        print(run_name + name + loss)
 
     print(f"{arguments.dst_model}: mean of {len(epochs)}")
 
@@ -181,7 +180,7 @@ def _run_name(folder: str | Path, arguments: argparse.Namespace) -> str:
     return f"{folder}: " if len(arguments.src_path) > 1 else ""
 
 
-def _epochs_of(folder: str, arguments: argparse.Namespace) -> list[Epoch]:
+def _choose_run_epochs(folder: str, arguments: argparse.Namespace) -> list[Epoch]:
     """Return the epochs of a run that count, and warn if they are fewer than --num."""
     num = arguments.num or EPOCHS
     epochs = choose_epochs(
@@ -201,7 +200,7 @@ def _epochs_of(folder: str, arguments: argparse.Namespace) -> list[Epoch]:
     return epochs
 
 
-def _lora(arguments: argparse.Namespace) -> LoraConf | None:
+def _lora_to_merge(arguments: argparse.Namespace) -> LoraConf | None:
     """Return the config of the low-rank weights to merge, if --merge_lora asks for it.
 
     Raises:
@@ -210,15 +209,15 @@ def _lora(arguments: argparse.Namespace) -> LoraConf | None:
     if not arguments.merge_lora:
         return None
 
-    first, *others = (
-        load_config(Path(folder, TRAIN_CONFIG), of_model=True).lora_conf
-        for folder in arguments.src_path
-    )
-    for folder, other in zip(arguments.src_path[1:], others, strict=True):
-        if other != first:
+    confs: list[LoraConf | None] = []
+    for folder in arguments.src_path:
+        confs.append(load_config(Path(folder, TRAIN_CONFIG), of_model=True).lora_conf)
+
+    for folder, conf in zip(arguments.src_path, confs, strict=True):
+        if conf != confs[0]:
             raise ValueError(f"{folder}: lora_conf is not that of {arguments.src_path[0]}")
 
-    return first
+    return confs[0]
 
 
 if __name__ == "__main__":

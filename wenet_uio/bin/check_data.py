@@ -86,20 +86,21 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         command_line.error("--bpe-model, --non-lang-syms and --split_with_space need --units")
     if has_splitter and options.config:
         command_line.error("the tokenizer comes from --config: set its options there")
-    for output in filter(None, (options.html, options.fix)):
-        require_writable(output)
+    for output in (options.html, options.fix):
+        if output:
+            require_writable(output)
 
     return options
 
 
-def reading_of(options: argparse.Namespace) -> Reading:
+def build_reading(options: argparse.Namespace) -> Reading:
     """Return the config, tokenizer and filters that the options name."""
     if options.config:
         overrides = [f"tokenizer_conf.symbol_table_path={options.units}"] if options.units else []
         config = load_config(options.config, overrides)
         has_units = config.tokenizer_conf.symbol_table_path or config.tokenizer in OWN_UNITS
         tokenizer = build_tokenizer(config) if has_units else None
-        frames = None if tokenizer is None else frames_of(config)
+        frames = None if tokenizer is None else build_ctc_frames(config)
         return Reading(config.dataset_conf, tokenizer, filters=True, ctc_frames=frames)
 
     if not options.units:
@@ -114,14 +115,14 @@ def reading_of(options: argparse.Namespace) -> Reading:
     return Reading(tokenizer=Tokenizer(splitter, read_symbols(options.units)))
 
 
-def frames_of(config: Config) -> CtcFrames | None:
+def build_ctc_frames(config: Config) -> CtcFrames | None:
     """Return the frames of CTC in the model of a config, without weights and statistics."""
     with torch.device("meta"):
         return ctc_frames(build_model(config.model_copy(update={"cmvn": None})))
 
 
-def lines_on(out: str, fixed: Fixed) -> list[str]:
-    """Return what a clean list holds, as text."""
+def describe_clean_list(out: str, fixed: Fixed) -> list[str]:
+    """Return the lines that say what the clean list at `out` holds."""
     lines = [f"{out}: {fixed.kept} utterances; {out}.left_out.jsonl names the losses"]
     if fixed.mended:
         lines.append(f"{out}: {len(fixed.mended)} texts mended; {out}.texts.jsonl names them")
@@ -141,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         the exit status: 1 if training would lose something.
     """
     options = parse_arguments(arguments)
-    reading = reading_of(options)
+    reading = build_reading(options)
     with (
         looking_again(),
         opened_for_check(options.data_list, options.data_type) as (corpus, not_indexed),
@@ -149,13 +150,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         report = check_corpus(
             corpus, not_indexed, reading, audio=not options.no_audio, processes=options.nj
         )
-        (note if options.json else print)(as_text(report))
+        show = note if options.json else print
+        show(as_text(report))
         if options.html:
             write_html(options.html, report, BatchReader(corpus, reading.conf), options.data_list)
 
         if options.fix:
             fixed = write_clean_list(corpus, report, options.fix, options.data_list)
-            note(*lines_on(options.fix, fixed))
+            note(*describe_clean_list(options.fix, fixed))
 
     if options.json:
         print_json(report.as_dict())

@@ -43,10 +43,9 @@ def parser_of_all_commands() -> argparse.ArgumentParser:
     for name, options in installed(COMMANDS, parser_of_command):
         first, _, last = name.rpartition(" ")
         if first not in commands:
-            purpose = ", ".join(
-                each.split()[1] for each in COMMANDS if each.startswith(f"{first} ")
-            )
-            commands[first] = commands[""].add_parser(first, help=purpose).add_subparsers()
+            second_words = [other.split()[1] for other in COMMANDS if other.startswith(f"{first} ")]
+            below = commands[""].add_parser(first, help=", ".join(second_words))
+            commands[first] = below.add_subparsers()
 
         commands[first].add_parser(
             last, help=COMMANDS[name].purpose, parents=[options], add_help=False

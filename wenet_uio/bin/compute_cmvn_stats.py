@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wenet_uio.base.cli import command_parser, run
-from wenet_uio.base.executor import add_executor_options, executor_of
+from wenet_uio.base.executor import add_executor_options, make_executor
 from wenet_uio.base.messages import note
 from wenet_uio.config import load_config
 from wenet_uio.config.command_line import add_override_option
@@ -63,17 +63,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     # With a pattern of several wav.scp, the path of their segments is a pattern, too.
     segments = args.segments
-    if not segments and any(
-        Path(scp).with_name("segments").exists() for scp in expand(args.in_scp)
-    ):
-        segments = str(Path(args.in_scp).with_name("segments"))
-        note(f"{segments} lies beside {args.in_scp} and is used")
+    if not segments:
+        beside = [Path(scp).with_name("segments") for scp in expand(args.in_scp)]
+        if any(path.exists() for path in beside):
+            segments = str(Path(args.in_scp).with_name("segments"))
+            note(f"{segments} lies beside {args.in_scp} and is used")
 
     lines = read_audio_lines(args.in_scp, segments)
     if 0 < args.num_utts < len(lines):
         lines = random.Random(0).sample(lines, args.num_utts)
 
-    statistics = cmvn_statistics(lines, config.dataset_conf, executor_of(args), args.allow_bad)
+    statistics = cmvn_statistics(lines, config.dataset_conf, make_executor(args), args.allow_bad)
     write_cmvn(stacked(statistics, config.model_conf.stacked_frames), args.out_cmvn)
 
 

@@ -175,18 +175,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parse_arguments(arguments)
     ignored: list[str] = []
     if options.ig:
-        text = Path(options.ig).read_text(encoding="utf-8")
-        ignored = unicodedata.normalize("NFC", text).split()
+        text = unicodedata.normalize("NFC", Path(options.ig).read_text(encoding="utf-8"))
+        for word in text.split():
+            ignored.append(word if options.cs else word.upper())
 
     rules = WordRules(
         unit=options.unit,
         case_sensitive=options.cs,
         remove_tags=options.rt,
-        ignored=frozenset(ignored if options.cs else map(str.upper, ignored)),
+        ignored=frozenset(ignored),
     )
     references = read_table(options.ref)
     scores = score(references, read_table(options.hyp), rules)
-    other = score(references, read_table(options.compare), rules) if options.compare else None
+    other = None
+    if options.compare:
+        other = score(references, read_table(options.compare), rules)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Whatever the locale: other tools read the report as UTF-8
         sys.stdout.reconfigure(encoding="utf-8")

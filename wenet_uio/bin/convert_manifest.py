@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wenet_uio.base.cli import command_parser, run
-from wenet_uio.base.executor import add_executor_options, executor_of
+from wenet_uio.base.executor import add_executor_options, make_executor
 from wenet_uio.prepare.forms import FORMS
 from wenet_uio.prepare.manifests import WRITERS, convert_manifest
 from wenet_uio.prepare.own_corpus import add_read_options, read_options
@@ -51,16 +51,16 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Convert the source and print the number of utterances."""
     args = parser().parse_args(arguments)
-    outputs = (
-        Path(args.target, "audio") if args.write_as == "kaldi" else Path(f"{args.target}.audio")
-    )
-    options = read_options(args, Path(), outputs)
+    audio_folder = Path(f"{args.target}.audio")
+    if args.write_as == "kaldi":
+        audio_folder = Path(args.target, "audio")
+    options = read_options(args, Path(), audio_folder)
     count = convert_manifest(
         args.source,
         args.form,
         args.target,
         args.write_as,
-        executor_of(args),
+        make_executor(args),
         options,
         args.text,
     )

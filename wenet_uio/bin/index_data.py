@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 
 from wenet_uio.base.cli import add_json, command_parser, print_json, run
-from wenet_uio.base.executor import add_executor_options, executor_of
+from wenet_uio.base.executor import add_executor_options, make_executor
 from wenet_uio.base.messages import note, warn_once
 from wenet_uio.dataset.corpus.open_list import ListSource
 from wenet_uio.dataset.corpus.unread_audio import looking_again
@@ -51,25 +51,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     bad_count = 0
     for data_list in source.lists():
         with looking_again():
-            indexed = index_list(data_list, executor_of(args))
+            indexed = index_list(data_list, make_executor(args))
         for key, reason in indexed.bad:
             print(f"bad: {key}: {reason}", file=sys.stderr)
         for warning in indexed.warnings:
             warn_once(f"{indexed.data_list}: {warning}")
 
-        counts = {
-            "data_list": indexed.data_list,
-            "utterances": indexed.summary.samples,
-            "hours": indexed.summary.seconds / 3600,
-        }
-        (note if args.json else print)(
-            "{data_list}: {utterances} utterances, {hours:.2f} h, ".format_map(counts)
-            + f"{len(indexed.bad)} bad"
-        )
+        utterances = indexed.summary.samples
+        hours = indexed.summary.seconds / 3600
+        line = f"{utterances} utterances, {hours:.2f} h, {len(indexed.bad)} bad"
+        show = note if args.json else print
+        show(f"{indexed.data_list}: {line}")
         if args.json:
-            print_json(
-                {**counts, "bad": [{"key": key, "reason": reason} for key, reason in indexed.bad]}
-            )
+            bad = [{"key": key, "reason": reason} for key, reason in indexed.bad]
+            counts = {"data_list": indexed.data_list, "utterances": utterances, "hours": hours}
+            print_json({**counts, "bad": bad})
 
         bad_count += len(indexed.bad)
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wenet_uio.base.cli import command_parser, run
-from wenet_uio.base.executor import add_executor_options, executor_of
+from wenet_uio.base.executor import add_executor_options, make_executor
 from wenet_uio.prepare.joining import Joining, join_utterances
 from wenet_uio.prepare.kaldi_tables import read_utterances
 
@@ -60,9 +60,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Join, and say how many."""
     args = parser().parse_args(arguments)
     joining = Joining(args.longest, tuple(args.pauses), args.noise, args.separator, args.seed)
-    wav_scp, text, segments = (args.source / name for name in ("wav.scp", "text", "segments"))
-    lines = read_utterances(str(wav_scp), str(text), str(segments) if segments.exists() else None)
-    joined = join_utterances(lines, args.out, joining, executor_of(args))
+    segments = args.source / "segments"
+    lines = read_utterances(
+        str(args.source / "wav.scp"),
+        str(args.source / "text"),
+        str(segments) if segments.exists() else None,
+    )
+    joined = join_utterances(lines, args.out, joining, make_executor(args))
     print(f"{args.out}: {len(joined)} utterances, joined of {len(lines)}")
 
 

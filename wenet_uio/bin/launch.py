@@ -60,12 +60,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ[LAUNCHER] = str(os.getpid())
 
     with _Ranks() as ranks:
-        while (status := _run(args, ranks)) == AGAIN and args.nnodes in ("1", "1:1"):
+        status = _run_once(args, ranks)
+        while status == AGAIN and args.nnodes in ("1", "1:1"):  # on several machines, torchrun does
             print("starting again from the newest state", file=sys.stderr)
+            status = _run_once(args, ranks)
         return status
 
 
-def _run(args: Namespace, ranks: _Ranks) -> int:
+def _run_once(args: Namespace, ranks: _Ranks) -> int:
     """Start the ranks once and wait for their end; the exit status."""
     try:
         run(args)
@@ -78,7 +80,10 @@ def _run(args: Namespace, ranks: _Ranks) -> int:
             print(f"stopped by {ranks.told.name} before training began", file=sys.stderr)
             return 0
         if failure.exitcode < 0:  # killed by a signal, so the rank could not report an error
-            print(f"error: rank {rank} was killed by {_reason(failure.exitcode)}", file=sys.stderr)
+            print(
+                f"error: rank {rank} was killed by {_explain_signal(failure.exitcode)}",
+                file=sys.stderr,
+            )
 
         return 1
     except SignalException as end:
@@ -87,7 +92,7 @@ def _run(args: Namespace, ranks: _Ranks) -> int:
     return 0
 
 
-def _reason(exitcode: int) -> str:
+def _explain_signal(exitcode: int) -> str:
     """Return the signal that killed a rank, and what it may mean."""
     name = signal.Signals(-exitcode).name
     if has_crashed(exitcode):

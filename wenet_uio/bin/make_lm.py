@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -82,8 +82,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     config = load_config(options.config, of_model=True, trust_code=options.trust_code)
     tokenizer = build_tokenizer(config)
     cut = str.split if options.lm_unit == "word" else tokenizer.splitter
-    texts = [text for path in options.texts for text in texts_of(path, options.without_keys)]
-    model = estimate(sentences(texts, cut), options.order)
+    texts: list[str] = []
+    for path in options.texts:
+        texts += read_texts(path, options.without_keys)
+
+    sentences = map(cut, tqdm(texts, unit="text", disable=hides_bar()))
+    model = estimate(sentences, options.order)
     check_units(model, tokenizer, options.lm_unit)
     write_arpa(model, options.lm)
     sizes = ", ".join(str(len(ngrams)) for ngrams in model.probabilities)
@@ -115,7 +119,7 @@ def check_units(model: NgramModel, tokenizer: Tokenizer, unit: LmUnit) -> None:
     Raises:
         ValueError: it writes none of them.
     """
-    units = [ngram[0] for ngram in model.probabilities[0] if ngram[0] not in (END, UNKNOWN)]
+    units = [name for (name,) in model.probabilities[0] if name not in (END, UNKNOWN)]
 
     def is_written(name: str) -> bool:
         tokens = tokenizer.splitter(name) if unit == "word" else [name]
@@ -137,16 +141,11 @@ def check_units(model: NgramModel, tokenizer: Tokenizer, unit: LmUnit) -> None:
         )
 
 
-def texts_of(path: str, without_keys: bool) -> list[str]:
+def read_texts(path: str, without_keys: bool) -> list[str]:
     """Return the texts of a file, in its order."""
     if without_keys:
         return [line for _, line in numbered_lines(path) if line.strip()]
     return [*read_table(path).values()]
-
-
-def sentences(texts: Sequence[str], cut: Callable[[str], Sequence[str]]) -> Iterator[Sequence[str]]:
-    """Cut texts into units, with a progress bar."""
-    return map(cut, tqdm(texts, unit="text", disable=hides_bar()))
 
 
 if __name__ == "__main__":

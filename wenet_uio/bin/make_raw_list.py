@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Sequence
 
 from wenet_uio.base.cli import command_parser, run
-from wenet_uio.base.executor import add_executor_options, executor_of
+from wenet_uio.base.executor import add_executor_options, make_executor
 from wenet_uio.base.options import positive_int
 from wenet_uio.dataset.corpus.indexing import THREADS
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     utterances = utterances_of(args)
     bad = make_raw_list(
-        utterances, args.data_list, args.num_utts_per_shard, executor_of(args, otherwise=THREADS)
+        utterances, args.data_list, args.num_utts_per_shard, make_executor(args, otherwise=THREADS)
     )
     return tell_outcome(args.data_list, bad, args.allow_bad)
 

@@ -13,7 +13,7 @@ import argparse
 from collections.abc import Sequence
 
 from wenet_uio.base.cli import command_parser, run
-from wenet_uio.base.executor import add_executor_options, executor_of
+from wenet_uio.base.executor import add_executor_options, make_executor
 from wenet_uio.base.options import positive_int
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
 from wenet_uio.prepare.kaldi_tables import add_table_options, utterances_of
@@ -61,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
         help="shuffle the utterances before they are divided into shards",
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of --shuffle")
-    _add_groups(parser)
+    _add_group_options(parser)
     parser.add_argument(
         "--audio_format",
         choices=("keep", "wav", "flac", "opus"),
@@ -88,7 +88,7 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_groups(parser: argparse.ArgumentParser) -> None:
+def _add_group_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of groups of durations."""
     parser.add_argument(
         "--filter_group",
@@ -115,8 +115,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     args = parser().parse_args(arguments)
     max_bytes = parse_size(args.max_bytes_per_shard) if args.max_bytes_per_shard else None
-    per_shard = args.num_utts_per_shard or (None if max_bytes else UTTERANCES_PER_RUN)
-    executor = executor_of(args)
+    per_shard = args.num_utts_per_shard
+    if per_shard is None and not max_bytes:
+        per_shard = UTTERANCES_PER_RUN
+    executor = make_executor(args)
     naming = ShardNaming.of_format(args.fmt) if args.fmt else ShardNaming.of_prefix(args.prefix)
     options = ShardOptions(
         naming=naming,

@@ -57,7 +57,8 @@ def parser() -> argparse.ArgumentParser:
 
 def print_report(report: PlanReport, corpus: Corpus, *, as_json: bool) -> None:
     """Print the report, and to standard error the samples that could not be indexed."""
-    (note if as_json else print)("\n".join(report.lines()))
+    show = note if as_json else print
+    show("\n".join(report.lines()))
     for key, reason in corpus.bad:
         print(f"bad: {key}: {reason}", file=sys.stderr)
     for warning in corpus.warnings:

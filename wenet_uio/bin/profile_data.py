@@ -94,7 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
 
     lines += [f"advice: {line}" for line in report["advice"]]
-    (note if args.json else print)("\n".join(lines))
+    show = note if args.json else print
+    show("\n".join(lines))
     if args.json:
         print_json(report)
 

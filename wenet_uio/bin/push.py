@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             licence_name=args.license_name,
             trust_code=args.trust_code,
         )
-        tell(staged)
+        print_staged(staged)
         if args.dry_run:
             print(f"dry run: nothing is uploaded to {address}")
             return
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(address)
 
 
-def tell(staged: Staged) -> None:
+def print_staged(staged: Staged) -> None:
     """Print the files and where the model comes from."""
     for file in staged.files:
         print(f"{(staged.folder / file).stat().st_size:>14,} bytes  {file}")

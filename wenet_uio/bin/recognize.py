@@ -151,7 +151,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         test_set = open_test_set(args)
 
     corpus = test_set.loader.corpus
-    if trimmed := note_of_trimmed(corpus, test_set.config.dataset_conf, training=False):
+    trimmed = note_of_trimmed(corpus, test_set.config.dataset_conf, training=False)
+    if trimmed:
         print(f"warning: {trimmed}", file=sys.stderr)
 
     start = time.perf_counter()
@@ -274,13 +275,17 @@ def recognize_share(
     if rank == 0 and options.dtype != "fp32":
         note(f"dtype {options.dtype} on this {world.device.type}")
 
+    shown_total = loader.corpus.num_samples // args.nproc if rank == 0 else None
+    if args.nproc > 1:
+        loader = loader.share(rank, args.nproc)
+
     return recognize(
         Recogniser(config, tokenizer, model),
-        loader if args.nproc == 1 else loader.share(rank, args.nproc),
+        loader,
         Search(args.modes, options, scorers),
         device=world.device,
         nbests=bool(args.nbest or args.token_times),
-        utterances=loader.corpus.num_samples // args.nproc if rank == 0 else None,
+        utterances=shown_total,
     )
 
 

@@ -50,8 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = args.tensorboard_dir
     board = None if given is None else board_folder(args.model_dir, given)
     print(write_run_report(args.model_dir, board), flush=True)
-    metric = None if args.char is None else ("wer", "cer")[int(args.char)]
-    card = write_model_card(args.model_dir, CardFacts(args.language, metric))
+    metrics = {None: None, "0": "wer", "1": "cer"}
+    card = write_model_card(args.model_dir, CardFacts(args.language, metrics[args.char]))
     if card is not None:
         print(card)
     for line in worse_than_before(args.model_dir):

@@ -9,7 +9,7 @@ MODEL_PREFIX.model has the model, MODEL_PREFIX.vocab its pieces as text.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from wenet_uio.base.cli import command_parser, run
 from wenet_uio.text.spm import MODEL_TYPES, SentencepieceOptions, train_sentencepiece
@@ -62,20 +62,27 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train the model on the texts."""
     options = parser().parse_args(arguments)
-    texts = (
-        " ".join(line.split()[options.skip_ncols :])
-        for path in options.input.split(",")
-        for _, line in numbered_lines(path)
-    )
+    non_lang_syms: tuple[str, ...] = ()
+    if options.non_lang_syms:
+        non_lang_syms = read_non_lang_syms(options.non_lang_syms)
+
     conf = SentencepieceOptions(
         vocab_size=options.vocab_size,
         model_type=options.model_type,
         character_coverage=options.character_coverage,
         input_sentence_size=options.input_sentence_size,
-        non_lang_syms=read_non_lang_syms(options.non_lang_syms) if options.non_lang_syms else (),
+        non_lang_syms=non_lang_syms,
         seed=options.seed,
     )
+    texts = read_texts(options.input.split(","), options.skip_ncols)
     train_sentencepiece(texts, options.model_prefix, conf)
+
+
+def read_texts(paths: Sequence[str], skipped_fields: int) -> Iterator[str]:
+    """Yield the lines of files without their first fields."""
+    for path in paths:
+        for _, line in numbered_lines(path):
+            yield " ".join(line.split()[skipped_fields:])
 
 
 if __name__ == "__main__":

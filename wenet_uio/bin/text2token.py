@@ -80,11 +80,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.trans_type == "char":
             tokens = [options.space if token == WORD_START else token for token in tokens]
 
-        groups = (
-            tokens[start : start + chars_per_token]
-            for start in range(0, len(tokens), chars_per_token)
-        )
-        print(*fields[: options.skip_ncols], *map("".join, groups))
+        printed = fields[: options.skip_ncols]
+        for start in range(0, len(tokens), chars_per_token):
+            printed.append("".join(tokens[start : start + chars_per_token]))
+        print(*printed)
 
 
 if __name__ == "__main__":

@@ -114,14 +114,14 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--enc_init_mods",
-        type=_names,
+        type=_parse_module_names,
         default=["encoder"],
         metavar="A,B",
         help="modules of the model",
     )
     parser.add_argument(
         "--freeze_modules",
-        type=_names,
+        type=_parse_module_names,
         metavar="A,B",
         help="modules that are not trained, such as encoder.embed,ctc",
     )
@@ -154,7 +154,10 @@ def parser() -> argparse.ArgumentParser:
     add_trust_code(parser)
     change_nothing(parser, TRAIN_OPTIONS)
     parser.add_argument(
-        "--ddp.world_size", type=_one_process, default=argparse.SUPPRESS, help=argparse.SUPPRESS
+        "--ddp.world_size",
+        type=_parse_world_size,
+        default=argparse.SUPPRESS,
+        help=argparse.SUPPRESS,
     )
 
     return parser
@@ -236,11 +239,13 @@ def _add_machine_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _names(text: str) -> list[str]:
-    return [name.rstrip(".") for name in text.split(",") if name]  # WeNet writes `encoder.`
+def _parse_module_names(text: str) -> list[str]:
+    """Parse `A,B`; WeNet writes `encoder.` for the module encoder."""
+    return [name.rstrip(".") for name in text.split(",") if name]
 
 
-def _one_process(text: str) -> int:
+def _parse_world_size(text: str) -> int:
+    """Parse an option of WeNet, which starts ranks one by one: the launcher does that here."""
     if text != "1":
         raise argparse.ArgumentTypeError(
             "start all ranks by `python -m wenet_uio.bin.launch --nproc_per_node N -m "
@@ -261,9 +266,11 @@ def build_trainer(
             folder.
     """
     folder = RunFolder(args.model_dir)
-    start = start_of(args, folder, world)
+    start = choose_start(args, folder, world)
     resumes = isinstance(start, Resume)
-    with nullcontext() if world.rank == 0 else unsaid():  # every rank reads the same notes
+    # Every rank reads the same notes; rank 0 logs them.
+    notes = nullcontext() if world.rank == 0 else unsaid()
+    with notes:
         config, tokenizer = read_config(args.config, overrides(args), start.model_config)
 
     config = with_dtype(start.with_detached_ctc(config), world.device, folder.path)
@@ -279,7 +286,7 @@ def build_trainer(
         for note in config.family.training.notes:
             log.info(note)
 
-    with looking_again(look_of(world, resumes=resumes)):
+    with looking_again(choose_look(world, resumes=resumes)):
         train, cv = build_loaders(args, config, tokenizer, world, model)
 
     # Operators of the user may change the texts.
@@ -294,6 +301,7 @@ def build_trainer(
     trackers = Trackers(config.tracker, folder.path, shown_values(config.model_dump(mode="json")))
     reporter = Reporter(world.rank == 0, board, config.max_epoch, tokenizer.detokenize, trackers)
     watchdog = Watchdog(world, args.watchdog)
+    losses_before = start.compared_losses(model, config) if isinstance(start, FineTune) else None
     trainer = Trainer(
         config,
         engine,
@@ -303,7 +311,7 @@ def build_trainer(
         reporter=reporter,
         watchdog=watchdog,
         stop=stop,
-        compared=start.compared_losses(model, config) if isinstance(start, FineTune) else None,
+        compared=losses_before,
         started_from=start.source,
         clock=clock,
     )
@@ -314,7 +322,7 @@ def build_trainer(
     return trainer
 
 
-def start_of(
+def choose_start(
     args: argparse.Namespace, folder: RunFolder, world: World
 ) -> Fresh | FineTune | Resume:
     """Tell how the run starts, and open the model that --from names.
@@ -352,7 +360,7 @@ def start_of(
     return FineTune(trained, source, files)
 
 
-def look_of(world: World, *, resumes: bool) -> Look:
+def choose_look(world: World, *, resumes: bool) -> Look:
     """Tell what this rank does about audio that came back since a list was indexed.
 
     Rank 0 opens the data before the other ranks, see main(). Another machine may have indexes of
@@ -394,7 +402,8 @@ def overrides(args: argparse.Namespace) -> list[str]:
         "dataset_conf.feature_device": args.feature_device,
         "freeze_modules": args.freeze_modules,
     }
-    return [*config_overrides(args), *(f"{key}={value}" for key, value in named.items() if value)]
+    given = [f"{key}={value}" for key, value in named.items() if value]
+    return [*config_overrides(args), *given]
 
 
 def build_loaders(
@@ -435,12 +444,10 @@ def build_loaders(
         most_labels=model.most_labels,
         empty_batches=True,  # every rank takes every step
     )
-    train, cv = (
-        build_loader(
-            data_list, args.data_type, config, tokenizer, training=training, options=options
-        )
-        for data_list, training in ((train_data, True), (cv_data, False))
+    train = build_loader(
+        train_data, args.data_type, config, tokenizer, training=True, options=options
     )
+    cv = build_loader(cv_data, args.data_type, config, tokenizer, training=False, options=options)
     if world.rank == 0:
         warn_of_trimmed(config, train.corpus, cv.corpus)
     refuse_conversations(train.corpus)
@@ -454,19 +461,19 @@ def require_utterances(*loaders: Loader) -> None:
     """Raise ValueError if a list has no utterance left after filtering."""
     for loader in loaders:
         if not len(loader):
-            reasons = ", ".join(
-                f"{count} {reason}" for reason, count in loader.cursor.plan.filtered().items()
-            )
+            filtered = loader.cursor.plan.filtered()
+            reasons = [f"{count} {reason}" for reason, count in filtered.items()]
             raise ValueError(
                 f"{loader.corpus.data_list}: dataset_conf.filter_conf leaves no utterance "
-                f"({reasons}); widen the limits"
+                f"({', '.join(reasons)}); widen the limits"
             )
 
 
 def warn_of_trimmed(config: Config, train: Corpus, cv: Corpus) -> None:
     """Warn of utterances of which the features keep the beginning alone."""
     for corpus, training in ((train, True), (cv, False)):
-        if trimmed := note_of_trimmed(corpus, config.dataset_conf, training=training):
+        trimmed = note_of_trimmed(corpus, config.dataset_conf, training=training)
+        if trimmed:
             log.warning(trimmed)
 
 
@@ -509,7 +516,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     world.join(args.dist_backend, args.timeout)
 
     if world.device.type == "cpu":  # what `dtype: auto` is depends on the processor
-        args.dtype = world.gather(trainer and trainer.config.dtype)[0]
+        dtype = None if trainer is None else trainer.config.dtype
+        args.dtype = world.gather(dtype)[0]
 
     if args.start is not None:  # a branch of a hub can get another commit at any time
         args.commit = world.gather(args.commit)[0]

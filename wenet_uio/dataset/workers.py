@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from wenet_uio.base.crashes import be_careful, described, has_crashed
+from wenet_uio.base.crashes import be_careful, describe_exit, has_crashed
 from wenet_uio.base.memory import NO_SHARED_MEMORY, is_shared_memory_full, return_freed_memory
 from wenet_uio.dataset.batch_memory import SharedMemoryError
 from wenet_uio.dataset.cursor import Work
@@ -216,7 +216,7 @@ def _require_alive(loader: DataLoader) -> None:
     """Raise an error if a worker has ended."""
     exitcodes = [worker.exitcode for worker in getattr(loader._iterator, "_workers", [])]
     if crash := next(filter(has_crashed, exitcodes), None):
-        raise _WorkerEndedError(described(crash))
+        raise _WorkerEndedError(describe_exit(crash))
 
     if -signal.SIGKILL in exitcodes:
         raise ChildProcessError(

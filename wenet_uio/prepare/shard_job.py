@@ -18,7 +18,7 @@ import numpy as np
 from wenet_uio.audio.completeness import require_whole
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.encoding import OPUS_RATES, Encoding, encode_audio
-from wenet_uio.audio.features import KALDI, npy_of, place_of, read_encoded
+from wenet_uio.audio.features import KALDI, npy_bytes, place_of, read_encoded
 from wenet_uio.audio.read import OUT_OF_RESOURCES, audio_info, read_audio, read_signal
 from wenet_uio.base.files import written_aside
 from wenet_uio.base.uris import shown
@@ -174,7 +174,7 @@ def _packed_features(utterance: RawLine, storing: Storing, source: bytes | str) 
 
     matrix, rate = read_signal(source, utterance.start, utterance.end)
     if isinstance(source, str):
-        data, suffix = npy_of(matrix), "npy"
+        data, suffix = npy_bytes(matrix), "npy"
     elif source.startswith(KALDI):
         data, suffix = source, "ark"
     else:

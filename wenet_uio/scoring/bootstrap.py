@@ -39,46 +39,49 @@ def interval(counts: Sequence[Counts], resamples: int, seed: int = 0) -> tuple[f
     Args:
         counts: one element per utterance.
     """
-    (rates,) = _rates([counts], resamples, seed)
-    return _ends(rates)
+    (rates,) = _resample_rates([counts], resamples, seed)
+    return _interval_ends(rates)
 
 
 def compare(
     first: Sequence[Counts], second: Sequence[Counts], resamples: int, seed: int = 0
 ) -> Comparison:
     """Compare two systems; `first` and `second` count the same utterances in the same order."""
-    rates = _rates([first, second], resamples, seed)
-    differences = rates[1] - rates[0]
-    low, high = _ends(differences)
+    rates = _resample_rates([first, second], resamples, seed)
+    differences = rates[1] - rates[0]  # (resamples,)
+    low, high = _interval_ends(differences)
 
-    first_rate, second_rate = (sum(counts, Counts()).rate for counts in (first, second))
+    first_rate = sum(first, Counts()).rate
+    second_rate = sum(second, Counts()).rate
     p = 2 * min((differences <= 0).mean(), (differences >= 0).mean())
     return Comparison(second_rate - first_rate, low, high, min(1.0, float(p)))
 
 
-def _rates(systems: Sequence[Sequence[Counts]], resamples: int, seed: int) -> np.ndarray:
+def _resample_rates(systems: Sequence[Sequence[Counts]], resamples: int, seed: int) -> np.ndarray:
     """Compute error rates (systems, resamples) in percent.
 
-    A resample holds the same utterances for every system.
+    A resample draws as many utterances as there are, with replacement, and the same ones for every
+    system.
     """
-    # (systems, utterances)
-    errors = np.array([[utterance.errors for utterance in counts] for counts in systems], np.int64)
-    words = np.array([utterance.words for utterance in systems[0]], np.int64)
+    error_rows = [[utterance.errors for utterance in counts] for counts in systems]
+    errors = np.array(error_rows, np.int64)  # (systems, utterances)
+    words = np.array([utterance.words for utterance in systems[0]], np.int64)  # (utterances,)
 
     generator = np.random.default_rng(seed)
     rates = np.zeros((len(systems), resamples))
     block = max(1, DRAWN_AT_ONCE // max(1, len(words)))
     for first in range(0, resamples, block):
         shape = (min(block, resamples - first), len(words))
-        utterances = generator.integers(len(words), size=shape)
+        drawn = generator.integers(len(words), size=shape)  # (resamples of the block, utterances)
 
-        drawn_errors = errors[:, utterances].sum(axis=2)
-        drawn_words = words[utterances].sum(axis=1).clip(1)
+        drawn_errors = errors[:, drawn].sum(axis=2)  # (systems, resamples of the block)
+        drawn_words = words[drawn].sum(axis=1).clip(1)  # no division by 0
         rates[:, first : first + block] = 100.0 * drawn_errors / drawn_words
 
     return rates
 
 
-def _ends(values: np.ndarray) -> tuple[float, float]:
+def _interval_ends(values: np.ndarray) -> tuple[float, float]:
+    """Return the ends of the interval that holds LEVEL percent of the values, around the middle."""
     low, high = np.percentile(values, ((100 - LEVEL) / 2, (100 + LEVEL) / 2))
     return float(low), float(high)

@@ -67,43 +67,46 @@ def write_html(
     Args:
         unit: what is counted, by which the page names the counts.
     """
-    counted = ((key, Counts.of(pairs)) for key, pairs in scores.utterances.items())
-    wrong = [(key, counts) for key, counts in counted if counts.errors]
+    wrong: list[tuple[str, Counts]] = []
+    errors: Counter[Pair] = Counter()
+    for key, pairs in scores.utterances.items():
+        wrong_pairs = [pair for pair in pairs if pair[0] != pair[1]]
+        if wrong_pairs:
+            wrong.append((key, Counts.of(pairs)))
+            errors.update(wrong_pairs)
     wrong.sort(key=lambda item: -item[1].errors)
 
-    errors = Counter(
-        pair for pairs in scores.utterances.values() for pair in pairs if pair[0] != pair[1]
-    )
+    totals = {"overall": scores.overall}
+    for script, counts in scores.scripts.items():
+        totals[SCRIPTS[script]] = counts
 
     page = render(
         "errors",
         title=title,
-        totals={
-            "overall": scores.overall,
-            **{SCRIPTS[script]: counts for script, counts in scores.scripts.items()},
-        },
+        totals=totals,
         unit=COUNTED[unit],
-        language=_language(scores),
+        language=_language_code(scores),
         players=audio is not None,
         confusions=errors.most_common(CONFUSIONS),
         wrong=len(wrong),
         utterances=len(scores.utterances),
         shown=len(wrong[:utterances]),
-        articles=_articles(scores, wrong[:utterances], COUNTED[unit], audio),
+        articles=_make_articles(scores, wrong[:utterances], COUNTED[unit], audio),
     )
     file.writelines(page)
 
 
-def _articles(
+def _make_articles(
     scores: Scores, shown: Iterable[tuple[str, Counts]], counted: str, audio: Audio | None
 ) -> Iterator[_Article]:
+    """Yield the utterances of the page while it is written, so that memory has one sound."""
     for key, counts in shown:
         recording = audio(key) if audio else None
-        sound = data_uri(_flac(*recording), "audio/flac") if recording else None
-        yield _Article(key, _in_words(counts, counted), scores.utterances[key], sound)
+        sound = data_uri(_encode_flac(*recording), "audio/flac") if recording else None
+        yield _Article(key, _describe_errors(counts, counted), scores.utterances[key], sound)
 
 
-def _in_words(counts: Counts, counted: str) -> str:
+def _describe_errors(counts: Counts, counted: str) -> str:
     """Say the errors of an utterance, such as `2 errors in 5 words: 1 substituted, 1 deleted`."""
     kinds = ("substituted", "deleted", "inserted")
     parts = [f"{getattr(counts, kind)} {kind}" for kind in kinds if getattr(counts, kind)]
@@ -111,7 +114,7 @@ def _in_words(counts: Counts, counted: str) -> str:
     return f"{errors} in {counts.words} {counted}: {', '.join(parts)}"
 
 
-def _language(scores: Scores) -> str:
+def _language_code(scores: Scores) -> str:
     """Return the code of the language of the texts, as far as their script tells it; else ""."""
     words = {script: counts.words for script, counts in scores.scripts.items() if counts.words}
     if "Japanese" in words:
@@ -119,7 +122,7 @@ def _language(scores: Scores) -> str:
     return "zh" if max(words, key=words.__getitem__, default="") == "Mandarin" else ""
 
 
-def _flac(waveform: np.ndarray, sample_rate: int) -> bytes:
+def _encode_flac(waveform: np.ndarray, sample_rate: int) -> bytes:
     """Encode as 16-bit FLAC: browsers play it, and 16-bit audio loses nothing."""
     encoded = io.BytesIO()
     samples = (waveform / INT16_SCALE).clip(-1.0, 1.0)

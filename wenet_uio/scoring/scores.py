@@ -74,7 +74,9 @@ def score(references: Mapping[str, str], hypotheses: Mapping[str, str], rules: W
         scores.utterances[key] = pairs
         scores.overall += Counts.of(pairs)
         for pair in pairs:
-            pairs_by_script.setdefault(_script(pair), []).append(pair)
+            reference, hypothesis = pair
+            word = hypothesis if reference is None else reference
+            pairs_by_script.setdefault(script_of(word or ""), []).append(pair)
 
     scores.scripts = {script: Counts.of(pairs) for script, pairs in pairs_by_script.items()}
     return scores
@@ -120,20 +122,21 @@ def as_dict(scores: Scores, resamples: int, other: Scores | None = None) -> dict
         other: a second system on the same utterances, to compare with the first.
     """
     counts = scores.counts()
-    record = _counted(scores.overall) | {
+    record = _counts_record(scores.overall) | {
         "interval": interval(counts, resamples) if resamples and counts else None,
         "missing": scores.missing,
         "extra": scores.extra,
-        "scripts": {script: _counted(each) for script, each in scores.scripts.items()},
-        "utterances": dict(zip(scores.utterances, map(_counted, counts), strict=True)),
+        "scripts": {name: _counts_record(total) for name, total in scores.scripts.items()},
+        "utterances": dict(zip(scores.utterances, map(_counts_record, counts), strict=True)),
     }
     if other is not None:
         comparison = compare(counts, other.counts(), resamples)
-        record["compared"] = _counted(other.overall) | comparison._asdict()
+        record["compared"] = _counts_record(other.overall) | comparison._asdict()
     return record
 
 
-def _counted(counts: Counts) -> dict[str, float]:
+def _counts_record(counts: Counts) -> dict[str, float]:
+    """Return counts for JSON, with their sums and their rate."""
     return {**asdict(counts), "words": counts.words, "errors": counts.errors, "rate": counts.rate}
 
 
@@ -164,19 +167,17 @@ def _write_alignment(pairs: list[Pair], file: IO[str], label: str, form: ReportF
     """Write the words of both sides above one another, padded to the same width."""
     words_per_line = form.words_per_line or max(len(pairs), 1)
     for start in range(0, max(len(pairs), 1), words_per_line):
-        lines: tuple[list[str], list[str]] = ([], [])
+        references: list[str] = []
+        hypotheses: list[str] = []
         for pair in pairs[start : start + words_per_line]:
-            widths = [_width(word or "") for word in pair]
-            for line, word, width in zip(lines, pair, widths, strict=True):
-                line.append((word or "") + form.padding * (max(widths) - width))
-        file.write(f"lab{label}: {' '.join(lines[0])}\nrec{label}: {' '.join(lines[1])}\n\n")
+            reference, hypothesis = pair[0] or "", pair[1] or ""
+            difference = _columns(reference) - _columns(hypothesis)
+            # A negative number of paddings is none.
+            references.append(reference + form.padding * -difference)
+            hypotheses.append(hypothesis + form.padding * difference)
+        file.write(f"lab{label}: {' '.join(references)}\nrec{label}: {' '.join(hypotheses)}\n\n")
 
 
-def _script(pair: Pair) -> str:
-    reference, hypothesis = pair
-    return script_of(hypothesis or "" if reference is None else reference)
-
-
-def _width(word: str) -> int:
-    """Return columns that a word takes on a terminal."""
+def _columns(word: str) -> int:
+    """Return the number of columns that a word takes on a terminal."""
     return sum(2 if unicodedata.east_asian_width(char) in "AFW" else 1 for char in word)

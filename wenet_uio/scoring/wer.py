@@ -80,7 +80,7 @@ def align(reference: Sequence[str], hypothesis: Sequence[str]) -> list[Pair]:
     if list(reference) == list(hypothesis):
         return list(zip(reference, hypothesis, strict=True))
 
-    rises_down, rises_right = _differences(reference, hypothesis)
+    rises_down, rises_right = _find_rises(reference, hypothesis)
     pairs: list[Pair] = []
     row, column = len(reference), len(hypothesis)
     while row and column:
@@ -101,9 +101,7 @@ def align(reference: Sequence[str], hypothesis: Sequence[str]) -> list[Pair]:
     return pairs
 
 
-def _differences(
-    reference: Sequence[str], hypothesis: Sequence[str]
-) -> tuple[list[int], list[int]]:
+def _find_rises(reference: Sequence[str], hypothesis: Sequence[str]) -> tuple[list[int], list[int]]:
     """Find where the distance matrix D grows by one. D has a row per reference word and a column
     per hypothesis word.
 

@@ -53,8 +53,9 @@ class WordRules:
         (Unicode NFC).
         """
         text = unicodedata.normalize("NFC", text)
-        words = []
-        for word in _ideographs_and_words(text) if self.unit == "auto" else text.split():
+        uncut = _split_ideographs(text) if self.unit == "auto" else text.split()
+        words: list[str] = []
+        for word in uncut:
             if not self.case_sensitive:
                 word = word.upper()
             if word in self.ignored:
@@ -64,31 +65,34 @@ class WordRules:
             if word:
                 words.append(word)
 
-        return _characters_and_spaces(words) if self.unit == "char" else words
+        return _split_characters(words) if self.unit == "char" else words
 
 
-def _characters_and_spaces(words: list[str]) -> list[str]:
+def _split_characters(words: list[str]) -> list[str]:
     """Cut words into characters, with a unit for each space that counts."""
     characters: list[str] = []
     for word in words:
-        if characters and _WITHOUT_SPACES.isdisjoint(
-            (script_of(characters[-1]), script_of(word[0]))
-        ):
-            characters.append(_WORD_SPACE)
+        if characters:
+            scripts_beside = (script_of(characters[-1]), script_of(word[0]))
+            if _WITHOUT_SPACES.isdisjoint(scripts_beside):
+                characters.append(_WORD_SPACE)
         characters.extend(word)
 
     return characters
 
 
-def _ideographs_and_words(text: str) -> list[str]:
-    """Cut a text by `_UNIT`; punctuation marks that stand alone and unassigned code points are
-    removed.
+def _split_ideographs(text: str) -> list[str]:
+    """Cut a text into ideographs and words, as `_UNIT` finds them.
+
+    Punctuation marks that stand alone and unassigned code points are removed.
     """
-    return [
-        unit
-        for unit in _UNIT.findall(text)
-        if unit not in _PUNCTUATION and not (len(unit) == 1 and unicodedata.category(unit) == "Cn")
-    ]
+    units: list[str] = []
+    for unit in _UNIT.findall(text):
+        is_unassigned = len(unit) == 1 and unicodedata.category(unit) == "Cn"
+        if unit not in _PUNCTUATION and not is_unassigned:
+            units.append(unit)
+
+    return units
 
 
 @lru_cache(maxsize=1 << 16)
@@ -96,10 +100,11 @@ def script_of(word: str) -> str:
     """Name the script of a word: Mandarin, English, Number or Japanese; Other if it has several or
     none of these.
     """
-    scripts = {_script_of_char(char) for char in word if char not in _IN_WORD_MARKS}
+    scripts = {_char_script(char) for char in word if char not in _IN_WORD_MARKS}
     return scripts.pop() if len(scripts) == 1 else "Other"
 
 
-def _script_of_char(char: str) -> str:
+def _char_script(char: str) -> str:
+    """Name the script of a character, which is in its Unicode name."""
     name = unicodedata.name(char, "")
     return next((script for start, script in _SCRIPTS if name.startswith(start)), "Other")

@@ -213,4 +213,5 @@ def _list_names(parts: Iterable[str]) -> str:
 
 
 def _code_point(char: str) -> str:
+    """Return the number of a character: `U+200B`."""
     return f"U+{ord(char):04X}"

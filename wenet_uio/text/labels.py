@@ -352,8 +352,8 @@ def starts_character(before: str, after: str) -> bool:
     category = unicodedata.category(first)
     if category in ("Ps", "Pi"):  # an opening bracket or quotation mark
         return True
-    is_letter_number_or_sign = category[0] in "LNS"
-    if not is_letter_number_or_sign or _CONTINUES.match(first):
+    is_letter_number_or_symbol = category[0] in "LNS"
+    if not is_letter_number_or_symbol or _CONTINUES.match(first):
         return False
 
     opens = unicodedata.category(last) in ("Ps", "Pi")

@@ -119,8 +119,8 @@ def _count_occurrences(sentences: Iterable[Sequence[str]], order: int) -> list[C
             )
         units = (START, *sentence, END)
         for length, counter in enumerate(occurrences, start=1):
-            for first in range(len(units) - length + 1):
-                counter[units[first : first + length]] += 1
+            firsts = range(len(units) - length + 1)
+            counter.update(units[first : first + length] for first in firsts)
 
     if not occurrences[0]:
         raise ValueError("no sentence to estimate a language model from")

@@ -18,7 +18,7 @@ from typing import Any, TextIO
 import torch
 import yaml
 
-from wenet_uio.base.files import naming, remove_left_over, temporary_of, written_aside
+from wenet_uio.base.files import naming, remove_left_over, temporary_path, written_aside
 from wenet_uio.base.run_files import (
     ENVIRONMENT,
     FINAL_WEIGHTS,
@@ -345,7 +345,7 @@ class RunFolder:
             )
 
         # A link cannot be changed, but a rename replaces it without a moment in which it is absent.
-        new_link = temporary_of(self.path / FINAL_WEIGHTS)
+        new_link = temporary_path(self.path / FINAL_WEIGHTS)
         new_link.unlink(missing_ok=True)
         new_link.symlink_to(f"epoch_{newest}.pt")
         new_link.replace(self.path / FINAL_WEIGHTS)

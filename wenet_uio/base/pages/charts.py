@@ -6,7 +6,7 @@ The templates place them as they are: all text in them is escaped here.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from markupsafe import Markup, escape
@@ -20,6 +20,9 @@ COLOURS = 6
 """Colours of lines in report.css; further lines begin anew."""
 DOTTED = 40
 """Lines of up to this many points show each point."""
+
+ROUNDING = 1e-9
+"""Numbers that differ by less are one tick: 0.3 / 0.1 is a little below 3."""
 
 Points = Sequence[tuple[float, float]]
 
@@ -51,19 +54,19 @@ class Axis:
         """Return round values within the axis: 3 to 7, or the powers of ten between its ends."""
         if self.is_log and self.high / self.low >= 100:
             first, last = math.ceil(math.log10(self.low)), math.floor(math.log10(self.high))
-            every = 1 + (last - first) // 6
+            every = 1 + (last - first) // 6  # so that there are 7 ticks at most
             return [10.0**power for power in range(first, last + 1, every)]
 
         step = self.step()
-        first = math.ceil(self.low / step - 1e-9)
-        last = math.floor(self.high / step + 1e-9)
+        first = math.ceil(self.low / step - ROUNDING)
+        last = math.floor(self.high / step + ROUNDING)
         return [number * step for number in range(first, last + 1)]
 
 
 def round_step(least: float) -> float:
     """Return the smallest of 1, 2 and 5 times a power of ten that is not below a number."""
     power = 10.0 ** math.floor(math.log10(least))
-    return next(step * power for step in (1, 2, 5, 10) if step * power >= least * (1 - 1e-9))
+    return next(step * power for step in (1, 2, 5, 10) if step * power >= least * (1 - ROUNDING))
 
 
 def line_chart(title: str, along: str, lines: Mapping[str, Points]) -> Markup:
@@ -75,20 +78,23 @@ def line_chart(title: str, along: str, lines: Mapping[str, Points]) -> Markup:
         along: what the horizontal axis counts, with its unit.
         lines: points of each line by its name.
     """
-    finite = {name: _finite(points) for name, points in lines.items()}
-    all_points = [point for points in finite.values() for point in points]
-    is_whole = len(all_points) == sum(map(len, lines.values()))
-    legend = "" if len(lines) == 1 and is_whole else _legend(lines, finite)
+    finite_lines: dict[str, Points] = {}
+    all_points: list[tuple[float, float]] = []
+    for name, points in lines.items():
+        finite_lines[name] = [point for point in points if all(map(math.isfinite, point))]
+        all_points += finite_lines[name]
+
+    is_complete = len(all_points) == sum(map(len, lines.values()))
+    legend = "" if len(lines) == 1 and is_complete else _draw_legend(lines, finite_lines)
     if not all_points:
-        return _figure(title, legend, "<p>No points.</p>")
+        return _build_figure(title, legend, "<p>No points.</p>")
 
     xs, ys = zip(*all_points, strict=True)
-    x_axis, y_axis = _horizontal(xs), _vertical(ys)
-    drawn = "".join(
-        _line(points, number % COLOURS, x_axis, y_axis)
-        for number, points in enumerate(finite.values())
-    )
-    return _figure(title, legend, _svg(title, along, x_axis, y_axis, drawn))
+    x_axis, y_axis = _horizontal_axis(xs), _vertical_axis(ys)
+    drawn: list[str] = []
+    for number, points in enumerate(finite_lines.values()):
+        drawn.append(_draw_line(points, number % COLOURS, x_axis, y_axis))
+    return _build_figure(title, legend, _draw_plot(title, along, x_axis, y_axis, "".join(drawn)))
 
 
 def bar_chart(
@@ -108,29 +114,28 @@ def bar_chart(
         is_log: the horizontal axis is logarithmic; all edges are above 0.
     """
     if not any(counts):
-        return _figure(title, "", "<p>No values.</p>")
+        return _build_figure(title, "", "<p>No values.</p>")
 
-    x_axis = replace(_horizontal((edges[0], edges[-1])), is_log=is_log, is_whole=False)
-    y_axis = _vertical((0, max(counts)))
-    bars = "".join(_bars(edges, counts, x_axis, y_axis))
-    return _figure(title, "", _svg(title, along, x_axis, y_axis, bars))
-
-
-def _finite(points: Points) -> Points:
-    return [point for point in points if all(map(math.isfinite, point))]
+    x_axis = replace(_horizontal_axis((edges[0], edges[-1])), is_log=is_log, is_whole=False)
+    y_axis = _vertical_axis((0, max(counts)))
+    bars = _draw_bars(edges, counts, x_axis, y_axis)
+    return _build_figure(title, "", _draw_plot(title, along, x_axis, y_axis, bars))
 
 
-def _legend(lines: Mapping[str, Points], finite: Mapping[str, Points]) -> str:
-    marks = []
+def _draw_legend(lines: Mapping[str, Points], finite_lines: Mapping[str, Points]) -> str:
+    """Name the lines in their colours, with the numbers of points that are not drawn."""
+    marks: list[str] = []
     for number, (name, points) in enumerate(lines.items()):
-        left_out = len(points) - len(finite[name])
-        text = shown(name) + (f" ({left_out} points are not finite)" if left_out else "")
+        text = shown(name)
+        left_out = len(points) - len(finite_lines[name])
+        if left_out:
+            text += f" ({left_out} points are not finite)"
         marks.append(f'<span class="line-{number % COLOURS}">{escape(text)}</span>')
 
     return "".join(marks)
 
 
-def _ends(values: Sequence[float]) -> tuple[float, float]:
+def _axis_ends(values: Sequence[float]) -> tuple[float, float]:
     """Return the ends of an axis, which are apart also for one value."""
     low, high = min(values), max(values)
     if low < high:
@@ -140,23 +145,27 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
     return low - half, high + half
 
 
-def _horizontal(values: Sequence[float]) -> Axis:
-    return Axis(*_ends(values), LEFT, WIDTH - LEFT - RIGHT, is_whole=_are_whole(values))
+def _horizontal_axis(values: Sequence[float]) -> Axis:
+    """Return an axis that ends at the lowest and the highest value."""
+    return Axis(*_axis_ends(values), LEFT, WIDTH - LEFT - RIGHT, is_whole=_are_whole(values))
 
 
-def _vertical(values: Sequence[float]) -> Axis:
-    """Return an axis that ends at ticks."""
-    axis = Axis(*_ends(values), HEIGHT - BOTTOM, TOP + BOTTOM - HEIGHT, is_whole=_are_whole(values))
+def _vertical_axis(values: Sequence[float]) -> Axis:
+    """Return an axis that ends at ticks. Its length is negative: pixels count downwards."""
+    floor, length = HEIGHT - BOTTOM, TOP + BOTTOM - HEIGHT
+    axis = Axis(*_axis_ends(values), floor, length, is_whole=_are_whole(values))
     step = axis.step()
-    low, high = math.floor(axis.low / step + 1e-9), math.ceil(axis.high / step - 1e-9)
-    return replace(axis, low=low * step, high=high * step)
+    first = math.floor(axis.low / step + ROUNDING)
+    last = math.ceil(axis.high / step - ROUNDING)
+    return replace(axis, low=first * step, high=last * step)
 
 
 def _are_whole(values: Sequence[float]) -> bool:
     return all(float(value).is_integer() for value in values)
 
 
-def _line(points: Points, colour: int, x_axis: Axis, y_axis: Axis) -> str:
+def _draw_line(points: Points, colour: int, x_axis: Axis, y_axis: Axis) -> str:
+    """Draw a line through points, and few points as dots too."""
     places = [(x_axis.place(x), y_axis.place(y)) for x, y in points]
     corners = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     dots = ""
@@ -166,37 +175,42 @@ def _line(points: Points, colour: int, x_axis: Axis, y_axis: Axis) -> str:
     return f'<g class="line-{colour}"><polyline points="{corners}"/>{dots}</g>'
 
 
-def _bars(
-    edges: Sequence[float], counts: Sequence[int], x_axis: Axis, y_axis: Axis
-) -> Iterator[str]:
+def _draw_bars(edges: Sequence[float], counts: Sequence[int], x_axis: Axis, y_axis: Axis) -> str:
+    """Draw bars between edges (bars + 1,) of heights (bars,)."""
     floor = y_axis.place(0)
+    bars: list[str] = []
     for number, count in enumerate(counts):
-        if count:
-            left, right = x_axis.place(edges[number]), x_axis.place(edges[number + 1])
-            top = y_axis.place(count)
-            yield (
-                f'<rect x="{left:.1f}" y="{top:.1f}" width="{max(0.5, right - left):.1f}" '
-                f'height="{floor - top:.1f}"/>'
-            )
+        if not count:
+            continue
+        left, right = x_axis.place(edges[number]), x_axis.place(edges[number + 1])
+        top = y_axis.place(count)
+        width = max(0.5, right - left)  # a narrower one would not be seen
+        bars.append(
+            f'<rect x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{floor - top:.1f}"/>'
+        )
+
+    return "".join(bars)
 
 
-def _svg(title: str, along: str, x_axis: Axis, y_axis: Axis, drawn: str) -> str:
+def _draw_plot(title: str, along: str, x_axis: Axis, y_axis: Axis, drawn: str) -> str:
+    """Draw both axes with ticks, and what is `drawn` between them, as an SVG."""
     floor = HEIGHT - BOTTOM
-    grid, labels = [], []
-    factor, power = _scale_of(y_axis)
+    grid: list[str] = []
+    labels: list[str] = []
+    factor, power = _label_scale(y_axis)
     for tick in y_axis.ticks():
         y = y_axis.place(tick)
         grid.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
         labels.append(
-            f'<text class="y" x="{LEFT - 6}" y="{y + 4:.1f}">{_number(tick / factor)}</text>'
+            f'<text class="y" x="{LEFT - 6}" y="{y + 4:.1f}">{_spell_tick(tick / factor)}</text>'
         )
 
-    x_factor, x_power = _scale_of(x_axis)
+    x_factor, x_power = _label_scale(x_axis)
     for tick in x_axis.ticks():
         x = x_axis.place(tick)
         grid.append(f'<path d="M{x:.1f} {floor}v4"/>')
         labels.append(
-            f'<text class="x" x="{x:.1f}" y="{floor + 17}">{_number(tick / x_factor)}</text>'
+            f'<text class="x" x="{x:.1f}" y="{floor + 17}">{_spell_tick(tick / x_factor)}</text>'
         )
 
     above = 0  # room over the plot, for the power of ten
@@ -215,7 +229,7 @@ def _svg(title: str, along: str, x_axis: Axis, y_axis: Axis, drawn: str) -> str:
     )
 
 
-def _scale_of(axis: Axis) -> tuple[float, str]:
+def _label_scale(axis: Axis) -> tuple[float, str]:
     """Return what labels of an axis are divided by, and its name; (1, "") for usual numbers."""
     largest = max(abs(axis.low), abs(axis.high))
     if axis.is_log or 1e-2 <= largest < 1e7:
@@ -226,14 +240,15 @@ def _scale_of(axis: Axis) -> tuple[float, str]:
     return 10.0**exponent, f"10{digits}"
 
 
-def _number(value: float) -> str:
+def _spell_tick(value: float) -> str:
     """Spell a tick: 0.05, 3, 20,000, or a power of ten."""
     if 0 < abs(value) < 1e-4:
         return f"{value:.0e}"
     return f"{value:,.10g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def _figure(title: str, legend: str, drawing: str) -> Markup:
+def _build_figure(title: str, legend: str, drawing: str) -> Markup:
+    """Return a drawing with its title and its legend, both as HTML."""
     marks = f'<span class="marks">{legend}</span>' if legend else ""
     caption = f"<figcaption>{escape(shown(title))}{marks}</figcaption>"
     # What is text of others is escaped above.

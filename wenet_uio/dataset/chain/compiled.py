@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import torch
 
-from wenet_uio.base.files import Lock, is_temporary, locked, temporary_of
+from wenet_uio.base.files import Lock, is_temporary, locked, temporary_path
 from wenet_uio.dataset.storage.settings import cache_folder
 
 SOURCE = Path(__file__).with_name("fbank.cpp")
@@ -182,7 +182,7 @@ def _compiled_file(folder: Path, name: str, compiler: Sequence[str]) -> Path:
 
 
 def _compile(compiler: Sequence[str], path: Path) -> None:
-    temporary = temporary_of(path)
+    temporary = temporary_path(path)
     try:
         _run([*compiler, *FLAGS, str(SOURCE), "-o", str(temporary)])
         with open(temporary, "rb") as file:

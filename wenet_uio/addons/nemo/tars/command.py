@@ -20,7 +20,7 @@ from wenet_uio.addons.nemo.tars.scan import buckets_of, chosen_of, scan_manifest
 from wenet_uio.addons.nemo.tars.shard import NemoOptions, NemoStoring
 from wenet_uio.addons.nemo.tars.tarred_set import LEFT_OUT, add_to_set, make_nemo_tars
 from wenet_uio.base.cli import command_parser
-from wenet_uio.base.executor import Executor, add_executor_options, executor_of
+from wenet_uio.base.executor import Executor, add_executor_options, make_executor
 from wenet_uio.base.messages import listed, note
 from wenet_uio.prepare.shard_job import Failure
 
@@ -173,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         the exit status: 1 if entries are left out and --allow_bad is not given.
     """
     args = parse_arguments(arguments)
-    executor = executor_of(args)
+    executor = make_executor(args)
     if args.concat_manifest_paths:
         bad = add_to_set(args.concat_manifest_paths, args.target_dir, executor)
     else:
