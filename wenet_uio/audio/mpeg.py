@@ -166,7 +166,7 @@ def stated_length(head: bytes, size: int) -> AudioInfo | None:
     # LAME's tag has 12 bits of the encoder's delay, and 12 of the samples that fill the last frame.
     delays = int.from_bytes(head[tag + 21 : tag + 24], "big")
     encoder_delay, filling = delays >> 12, delays & 0xFFF
-    # The decoder's delay moves the sound into the filling, at most up to its end.
+    # Left out are both delays at the start, and at the end the filling beyond the decoder's delay.
     silence = encoder_delay + max(filling, DECODER_DELAY)
     channels = 1 if head[3] >> 6 == 3 else 2
     return AudioInfo(max(0, info.frames * frame.samples - silence), frame.rate, channels)
