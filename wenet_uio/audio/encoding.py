@@ -6,13 +6,13 @@ The same samples always give the same bytes.
 from __future__ import annotations
 
 import io
-import zlib
 from typing import Literal
 
 import numpy as np
 import soundfile
 
 from wenet_uio.audio.decoders import INT16_SCALE, AudioError
+from wenet_uio.audio.ogg import checksum
 
 Encoding = Literal["wav", "flac", "opus"]
 """Encodings of audio in shards."""
@@ -33,8 +33,6 @@ MP3_RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)
 """Sample rates that mp3 stores, in Hz."""
 BLOCK_SECONDS = 60
 """Seconds written at a time; libsndfile keeps a block on its stack."""
-BIT_REVERSED = bytes(int(f"{value:08b}"[::-1], 2) for value in range(256))
-"""Every byte with its bits in reverse order."""
 
 
 def encode_audio(samples: np.ndarray, sample_rate: int, encoding: Encoding | Lossy) -> bytes:
@@ -84,19 +82,10 @@ def _zero_serial_number(ogg: bytes) -> bytes:
         segments = data[page + 26]
         page_end = page + 27 + segments + sum(data[page + 27 : page + 27 + segments])
 
-        # Bytes 14 to 17 are the serial number. The checksum (22 to 25) counts as 0 for itself.
+        # Bytes 14 to 17 are the serial number, and 22 to 25 the checksum of the page.
         data[page + 14 : page + 18] = bytes(4)
-        data[page + 22 : page + 26] = bytes(4)
-        data[page + 22 : page + 26] = _ogg_checksum(bytes(data[page:page_end]))
+        page_checksum = checksum(bytes(data[page:page_end]))
+        data[page + 22 : page + 26] = page_checksum.to_bytes(4, "little")
         page = page_end
 
     return bytes(data)
-
-
-def _ogg_checksum(page: bytes) -> bytes:
-    """Return the CRC-32 of Ogg: most significant bit first, without inversions.
-
-    zlib computes it on bytes with reversed bits.
-    """
-    value = zlib.crc32(page.translate(BIT_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
-    return value.to_bytes(4, "big").translate(BIT_REVERSED)

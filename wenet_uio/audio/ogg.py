@@ -57,12 +57,12 @@ def links_of(data: bytes) -> list[Link]:
     """
     links: list[list[Page]] = []
     was_first = False
-    numbers: dict[int, int] = {}
+    next_numbers: dict[int, int] = {}  # of the next page, by stream
     for page in _walk_pages(data):
-        expected = page.number if page.is_first else numbers.get(page.stream, page.number)
+        expected = page.number if page.is_first else next_numbers.get(page.stream, page.number)
         if page.number != expected:
             raise AudioError(f"damaged: a page before byte {page.start} is missing")
-        numbers[page.stream] = page.number + 1
+        next_numbers[page.stream] = page.number + 1
 
         if page.is_first and not was_first:
             links.append([])
