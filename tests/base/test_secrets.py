@@ -19,7 +19,7 @@ from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.open import open_corpus
 from wenet_uio.dataset.storage.versions import DriverError
 from wenet_uio.dataset.types import Skipped
-from wenet_uio.prepare.list_making import make_raw_list, manifest_of
+from wenet_uio.prepare.list_making import make_raw_list, manifest_path
 from wenet_uio.search.recognition import Recognition, write_recognition
 
 ROOT = Path(__file__).parents[2]
@@ -211,5 +211,5 @@ def test_lists_of_what_was_left_out_show_no_secret(tmp_path, monkeypatch):
         RawLine("b", "b.wav", "x", extra={"duration": 1.0}),
     ]
     make_raw_list(lines, str(tmp_path / "data.list"), 10)
-    assert "http://…@127.0.0.1:1/a.wav?…" in manifest_of(tmp_path / "data.list").read_text()
+    assert "http://…@127.0.0.1:1/a.wav?…" in manifest_path(tmp_path / "data.list").read_text()
     assert_no_secret(tmp_path)

@@ -4,7 +4,7 @@ import soundfile
 
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.base.executor import Executor
-from wenet_uio.prepare.calls import Turn, channel_to_wav, joined, side_wav, sides_to_wav
+from wenet_uio.prepare.calls import Turn, channel_to_wav, join_turns, side_wav, sides_to_wav
 
 
 @pytest.fixture
@@ -72,10 +72,10 @@ def test_short_turns_are_joined_but_not_across_a_turn_without_text():
         Turn(9.0, 9.5, "D"),
         Turn(38.0, 40.0, "E"),
     ]
-    assert list(joined(turns, 3.0)) == [
+    assert list(join_turns(turns, 3.0)) == [
         Turn(0.0, 4.0, "A B"),
         Turn(5.0, 6.0, "C"),
         Turn(9.0, 9.5, "D"),
         Turn(38.0, 40.0, "E"),
     ]
-    assert [turn.text for turn in joined(turns, 0.0)] == ["A", "B", "C", "D", "E"]
+    assert [turn.text for turn in join_turns(turns, 0.0)] == ["A", "B", "C", "D", "E"]

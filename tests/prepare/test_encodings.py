@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.prepare.encodings import decoded
+from wenet_uio.prepare.encodings import decode_file
 
 
 @pytest.mark.parametrize(
@@ -13,11 +13,11 @@ from wenet_uio.prepare.encodings import decoded
 def test_unicode_is_no_guess_with_or_without_a_mark(tmp_path, encoding, text):
     path = tmp_path / "a.csv"
     path.write_bytes(text.encode(encoding))
-    assert decoded(path) == (text, None)
+    assert decode_file(path) == (text, None)
 
 
 @pytest.mark.parametrize("content", [b"a\0b\n", b"PK\x03\x04" + b"\0" * 9])
 def test_what_is_no_text_is_refused(tmp_path, content):
     (tmp_path / "a.csv").write_bytes(content)
     with pytest.raises(ListError, match=r"a.csv:1: (holds NUL characters|an archive)"):
-        decoded(tmp_path / "a.csv")
+        decode_file(tmp_path / "a.csv")

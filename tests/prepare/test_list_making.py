@@ -13,7 +13,12 @@ from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import RawLine, read_shard_list
 from wenet_uio.dataset.types import SampleRef
 from wenet_uio.prepare.kaldi_tables import read_audio_lines
-from wenet_uio.prepare.list_making import make_raw_list, make_shard_list, manifest_of, tell_outcome
+from wenet_uio.prepare.list_making import (
+    make_raw_list,
+    make_shard_list,
+    manifest_path,
+    tell_outcome,
+)
 from wenet_uio.prepare.shard_job import Storing
 from wenet_uio.prepare.sharding import DurationGroup, ShardOptions
 
@@ -141,7 +146,7 @@ def test_the_manifest_accounts_for_every_utterance(make_utterances, tmp_path):
     open(lines[5].wav, "wb").close()
     groups = [DurationGroup(0.3, 0.6), DurationGroup(0.6, 1.0)]
     pack(lines, tmp_path / "s", str(tmp_path / "list"), ShardOptions(per_shard=3, groups=groups))
-    manifest = json.loads(manifest_of(str(tmp_path / "list")).read_text())
+    manifest = json.loads(manifest_path(str(tmp_path / "list")).read_text())
     totals = manifest["totals"]
     assert totals["utterances"] + totals["bad"] + totals["outside"] == 12
     assert [key for key, _ in manifest["bad"]] == ["utt0005"]

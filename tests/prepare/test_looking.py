@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.data.transcripts import with_audio
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.prepare.looking import form_of
+from wenet_uio.prepare.looking import detect_form
 from wenet_uio.prepare.own_corpus import ReadOptions, into_parts, read_transcripts
 
 CUE = "1\n00:00:01,000 --> 00:00:02,000\none\n"
@@ -46,7 +46,7 @@ def write(folder, files: dict[str, str]):
     ],
 )
 def test_the_form_of_a_folder_is_found_out_by_looking(files, form, tmp_path):
-    assert form_of(write(tmp_path, files)) == form
+    assert detect_form(write(tmp_path, files)) == form
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_the_form_of_a_folder_is_found_out_by_looking(files, form, tmp_path):
 )
 def test_the_form_of_a_file_is_found_out_by_looking(name, text, form, tmp_path):
     write(tmp_path, {name: text})
-    assert form_of(tmp_path / name) == form
+    assert detect_form(tmp_path / name) == form
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.data.transcripts import EXPECTED, read, with_audio, written
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.prepare.looking import form_of
+from wenet_uio.prepare.looking import detect_form
 from wenet_uio.prepare.own_corpus import ReadOptions, into_parts, read_corpus, read_transcripts
 
 
@@ -38,7 +38,7 @@ def test_lhotse_cuts_are_known_by_their_content(corpus):
     plain = written(corpus / "cuts.jsonl", line)
     packed = corpus / "cuts.jsonl.gz"
     packed.write_bytes(gzip.compress(line.encode()))
-    assert form_of(plain) == form_of(packed) == "lhotse"
+    assert detect_form(plain) == detect_form(packed) == "lhotse"
     assert read(plain) == read(packed) == EXPECTED[:1]
 
 
@@ -169,7 +169,7 @@ def test_a_name_of_unknown_form_asks_for_the_option(tmp_path):
     with pytest.raises(
         ListError, match="a.doc: the name does not say the form of the file; give --form "
     ):
-        form_of(written(tmp_path / "a.doc", ""))
+        detect_form(written(tmp_path / "a.doc", ""))
 
 
 TABLE = "path\ttext\nwav/utt0000.wav\tone two\ngone/1.wav\tx\ngone/2.wav\ty\n"

@@ -12,7 +12,7 @@ from wenet_uio.prepare.sharding import (
     DurationGroup,
     ShardNaming,
     ShardOptions,
-    _runs,
+    _cut_into_shards,
     check_groups,
     parse_group,
     parse_size,
@@ -28,7 +28,10 @@ from wenet_uio.prepare.sharding import (
 def test_runs_hold_every_utterance_once_in_order_and_within_both_bounds(
     sizes, per_shard, max_bytes
 ):
-    runs = list(_runs(range(len(sizes)), sizes, per_shard, max_bytes))
+    lines = [RawLine(str(number), "", "") for number in range(len(sizes))]
+    options = ShardOptions(per_shard=per_shard, max_bytes=max_bytes)
+    shards = _cut_into_shards(lines, {"": range(len(sizes))}, sizes, options)
+    runs = [[int(line.key) for line in shard] for _, shard in shards]
     assert [number for run in runs for number in run] == list(range(len(sizes)))
     for run in runs:
         assert run

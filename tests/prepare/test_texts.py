@@ -9,7 +9,7 @@ import pytest
 from tests.bin.test_data_tools import tool
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.prepare.kaldi_tables import read_utterances
-from wenet_uio.prepare.texts import TEXTS, normalised, tell_odd_texts
+from wenet_uio.prepare.texts import TEXTS, normalise_lines, tell_odd_texts
 
 ODD = {"a": "co\u00adop  it", "b": "cafe\u0301", "c": "s\u0430fe", "d": "plain"}
 
@@ -28,11 +28,11 @@ def lines_of(texts):
     ],
 )
 def test_texts_are_normalised_as_the_option_says(text, expected):
-    assert [line.text for line in normalised(lines_of(ODD), text)] == expected
+    assert [line.text for line in normalise_lines(lines_of(ODD), text)] == expected
 
 
 def test_clean_says_how_many_texts_it_mends(capsys):
-    normalised(lines_of(ODD), "clean")
+    normalise_lines(lines_of(ODD), "clean")
     assert capsys.readouterr().err == "--text clean: 3 of 4 texts mended (a, b, c)\n"
 
 
@@ -45,7 +45,7 @@ def test_clean_says_how_many_texts_it_mends(capsys):
     ],
 )
 def test_what_is_odd_after_the_normalisation_is_said_with_its_cure(capsys, text, kinds):
-    normalised(lines_of(ODD), text)
+    normalise_lines(lines_of(ODD), text)
     said = capsys.readouterr().err.splitlines()
     assert [line.split(" (")[0] for line in said] == [
         f"--text {text}: 1 texts with {kind}: --text clean mends them" for kind in kinds
@@ -54,7 +54,7 @@ def test_what_is_odd_after_the_normalisation_is_said_with_its_cure(capsys, text,
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_of_plain_texts_nothing_is_said(capsys, text):
-    normalised(lines_of({"a": "plain", "b": ""}), text)
+    normalise_lines(lines_of({"a": "plain", "b": ""}), text)
     assert capsys.readouterr().err == ""
 
 
@@ -99,7 +99,7 @@ def test_convert_manifest_mends_texts_if_it_is_asked_to(make_utterances, tmp_pat
 
 def test_what_a_normalisation_changes_is_counted_by_kind_and_shown_for_five_texts(capsys):
     texts = {f"u{number}": f"Nr {number}." for number in range(6)} | {"a": "ja", "b": "„…“"}
-    normalised(lines_of(texts), "german")
+    normalise_lines(lines_of(texts), "german")
     told = capsys.readouterr().out.splitlines()
     assert told == [
         "--text german: 7 of 8 texts changed: letter case in 6, nothing is left in 1, punctuation in 6",
@@ -111,7 +111,7 @@ def test_what_a_normalisation_changes_is_counted_by_kind_and_shown_for_five_text
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_of_texts_that_stay_nothing_is_told(capsys, text):
-    lines = normalised(lines_of({"a": "plain", "b": "", "c": "Ölig"}), text)
+    lines = normalise_lines(lines_of({"a": "plain", "b": "", "c": "Ölig"}), text)
     capsys.readouterr()
-    normalised(lines, text)
+    normalise_lines(lines, text)
     assert capsys.readouterr() == ("", "")

@@ -41,7 +41,7 @@ def test_a_shard_of_equal_size_and_other_contents_is_copied_whatever_the_clocks_
     bucket, tmp_path, make_lists, monkeypatch, tells_md5, seconds
 ):
     if not tells_md5:  # as of objects that were uploaded in several parts
-        monkeypatch.setattr(upload, "_md5_of", lambda info: "")
+        monkeypatch.setattr(upload, "_stored_md5", lambda info: "")
     shards, remote = make_lists(30, per_shard=10)["shard"], str(tmp_path / "remote.list")
     executor = Executor(2, "threads")
     assert put_shards(shards, "s3://corpora/toy", remote, executor) == (3, 3)
@@ -62,7 +62,7 @@ def test_an_object_that_was_overwritten_in_the_store_is_copied_again(
     bucket, tmp_path, make_lists, monkeypatch, tells_md5
 ):
     if not tells_md5:
-        monkeypatch.setattr(upload, "_md5_of", lambda info: "")
+        monkeypatch.setattr(upload, "_stored_md5", lambda info: "")
     shards, remote = make_lists(30, per_shard=10)["shard"], str(tmp_path / "remote.list")
     put_shards(shards, "s3://corpora/toy", remote, Executor(2, "threads"))
     name = "s3://corpora/toy/shards_000000002.tar"

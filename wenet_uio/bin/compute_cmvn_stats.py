@@ -18,7 +18,7 @@ from wenet_uio.base.messages import note
 from wenet_uio.config import load_config
 from wenet_uio.config.command_line import add_override_option
 from wenet_uio.dataset.formats.patterns import expand
-from wenet_uio.prepare.cmvn_stats import cmvn_statistics, stacked, write_cmvn
+from wenet_uio.prepare.cmvn_stats import cmvn_statistics, stack_statistics, write_cmvn
 from wenet_uio.prepare.kaldi_tables import read_audio_lines
 
 
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         lines = random.Random(0).sample(lines, args.num_utts)
 
     statistics = cmvn_statistics(lines, config.dataset_conf, make_executor(args), args.allow_bad)
-    write_cmvn(stacked(statistics, config.model_conf.stacked_frames), args.out_cmvn)
+    write_cmvn(stack_statistics(statistics, config.model_conf.stacked_frames), args.out_cmvn)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from wenet_uio.base.executor import add_executor_options, make_executor
 from wenet_uio.base.options import positive_int
 from wenet_uio.dataset.corpus.indexing import THREADS
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
-from wenet_uio.prepare.kaldi_tables import add_table_options, utterances_of
+from wenet_uio.prepare.kaldi_tables import add_table_options, read_option_tables
 from wenet_uio.prepare.list_making import make_raw_list, tell_outcome
 
 
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     args = parser().parse_args(arguments)
 
-    utterances = utterances_of(args)
+    utterances = read_option_tables(args)
     bad = make_raw_list(
         utterances, args.data_list, args.num_utts_per_shard, make_executor(args, otherwise=THREADS)
     )

@@ -16,7 +16,7 @@ from wenet_uio.base.cli import command_parser, run
 from wenet_uio.base.executor import add_executor_options, make_executor
 from wenet_uio.base.options import positive_int
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
-from wenet_uio.prepare.kaldi_tables import add_table_options, utterances_of
+from wenet_uio.prepare.kaldi_tables import add_table_options, read_option_tables
 from wenet_uio.prepare.list_making import make_shard_list, tell_outcome
 from wenet_uio.prepare.shard_job import Storing
 from wenet_uio.prepare.sharding import (
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seed=args.seed if args.shuffle else None,
         storing=Storing(args.audio_format, args.resample),
     )
-    utterances = utterances_of(args)
+    utterances = read_option_tables(args)
     bad = make_shard_list(
         utterances, args.shards_dir, args.shards_list, options, executor, overwrite=args.overwrite
     )

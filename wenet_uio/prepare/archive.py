@@ -89,7 +89,11 @@ def unpack_into(archive: str | Path, folder: str | Path) -> None:
             folder or leads out of `folder`; members before it are there.
     """
     with _damage_is_named(archive):
-        _write(_members(archive), Path(folder))
+        with open(archive, "rb") as file:
+            is_zip = file.read(len(ZIP)) == ZIP
+
+        members = _zip_members(archive) if is_zip else _tar_members(archive)
+        _write_members(members, Path(folder))
 
 
 @contextmanager
@@ -126,7 +130,7 @@ def _damage_is_named(archive: str | Path) -> Iterator[None]:
         raise ValueError(f"{archive}: cannot be unpacked ({error})") from None
 
 
-def _write(members: Iterator[_Member], folder: Path) -> None:
+def _write_members(members: Iterator[_Member], folder: Path) -> None:
     """Write the members below `folder`.
 
     A later member replaces an earlier one of the same name, as in tar.
@@ -148,18 +152,7 @@ def _write(members: Iterator[_Member], folder: Path) -> None:
             copyfileobj(source, file, CHUNK)
 
 
-def _members(archive: str | Path) -> Iterator[_Member]:
-    """Return files and folders of an archive, in its order.
-
-    Raises:
-        _RefusedError: another kind of member.
-    """
-    with open(archive, "rb") as file:
-        packed = file.read(len(ZIP)) == ZIP
-    return _members_of_zip(archive) if packed else _members_of_tar(archive)
-
-
-def _members_of_zip(archive: str | Path) -> Iterator[_Member]:
+def _zip_members(archive: str | Path) -> Iterator[_Member]:
     """Yield the members of a zip; names of links and devices are refused."""
     with zipfile.ZipFile(archive) as zipped:
         for info in zipped.infolist():
@@ -196,7 +189,7 @@ class _Header(tarfile.TarInfo):
         return header
 
 
-def _members_of_tar(archive: str | Path) -> Iterator[_Member]:
+def _tar_members(archive: str | Path) -> Iterator[_Member]:
     """Yield the members of a tar, compressed or not."""
     with tarfile.open(archive, tarinfo=_Header) as tar:
         for info in tar:

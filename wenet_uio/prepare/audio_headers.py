@@ -13,7 +13,7 @@ from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.storage import objects
 from wenet_uio.prepare.corpus_parts import tell_left_out
-from wenet_uio.prepare.embedded import cell_of
+from wenet_uio.prepare.embedded import parquet_cell
 
 FILES_PER_JOB = 256
 """A worker reads the headers of this many files in one job."""
@@ -24,13 +24,15 @@ add silence."""
 
 def read_headers(wavs: Sequence[str], executor: Executor) -> list[AudioInfo | str]:
     """Read the headers of audio files; a string says why a header cannot be read."""
-    results = executor.map(
-        headers, chunks(list(wavs), FILES_PER_JOB), "headers", len(wavs), len, "file"
-    )
-    return [info for chunk in results for info in chunk]
+    jobs = chunks(list(wavs), FILES_PER_JOB)
+    infos: list[AudioInfo | str] = []
+    for chunk in executor.map(_read_chunk, jobs, "headers", len(wavs), len, "file"):
+        infos += chunk
+
+    return infos
 
 
-def headers(wavs: Sequence[str]) -> list[AudioInfo | str]:
+def _read_chunk(wavs: Sequence[str]) -> list[AudioInfo | str]:
     """Read the headers of audio files; a string says why a header cannot be read."""
     results: list[AudioInfo | str] = []
     for wav in wavs:
@@ -65,7 +67,7 @@ def inside_audio(lines: Sequence[RawLine], where: str, executor: Executor) -> li
     for line in lines:
         info = infos.get(line.wav) if _is_part(line) else None
         is_known = isinstance(info, AudioInfo)
-        cut = _cut(line, info.num_samples / info.sample_rate if is_known else math.inf)
+        cut = _cut_to_audio(line, info.num_samples / info.sample_rate if is_known else math.inf)
         if isinstance(cut, RawLine):
             inside.append(cut)
         else:
@@ -81,7 +83,7 @@ def inside_audio(lines: Sequence[RawLine], where: str, executor: Executor) -> li
     return inside
 
 
-def _cut(line: RawLine, length: float) -> RawLine | str:
+def _cut_to_audio(line: RawLine, length: float) -> RawLine | str:
     """Return the line with an end inside its audio of `length` seconds.
 
     A string says why the line is left out.
@@ -103,4 +105,4 @@ def _cut(line: RawLine, length: float) -> RawLine | str:
 def _is_part(line: RawLine) -> bool:
     """Tell whether a line is a part of a local recording."""
     has_times = line.start > 0 or line.end is not None
-    return has_times and not objects.is_remote(line.wav) and cell_of(line.wav) is None
+    return has_times and not objects.is_remote(line.wav) and parquet_cell(line.wav) is None

@@ -16,7 +16,7 @@ from wenet_uio.dataset.storage import objects
 from wenet_uio.prepare.audio_search import audio_below, find_audio
 from wenet_uio.prepare.columns import KNOWN_COLUMNS
 from wenet_uio.prepare.corpus_parts import NAMED, tell_left_out
-from wenet_uio.prepare.looking import hint_of_tars
+from wenet_uio.prepare.looking import tarred_audio_hint
 from wenet_uio.prepare.separated import MOST_NAMED
 
 
@@ -31,7 +31,7 @@ class AudioSearch(NamedTuple):
     """The corpus is a table, whose names may be paths of another machine, or no names at all."""
 
 
-def with_audio_files(
+def find_audio_files(
     lines: Sequence[RawLine], path: Path, search: AudioSearch, allow_bad: bool
 ) -> list[RawLine]:
     """Return the lines with absolute paths of their audio; URIs stay.
@@ -40,11 +40,20 @@ def with_audio_files(
         ListError: audio is missing or may be one of several files, and `allow_bad` does not leave
             its lines out.
     """
-    files_of = _files_of(lines, search)
-    several_or_none = {wav: files for wav, files in files_of.items() if len(files) != 1}
-    missing = {wav: _why_not_one(files, search.folders) for wav, files in several_or_none.items()}
+    names = dict.fromkeys(line.wav for line in lines if not objects.is_remote(line.wav))
+    files_of = find_audio(names, search.folders, search.searched_folder)
+    if search.is_table:
+        files_of = _drop_shared(files_of)
+
+    missing: dict[str, str] = {}  # name -> why it is not one file
+    for wav, files in files_of.items():
+        if len(files) > 1:
+            missing[wav] = f"may be {files[0]} or {files[1]}"
+        elif not files:
+            missing[wav] = f"is not in {' or '.join(map(str, search.folders))}"
+
     if missing and not allow_bad:
-        raise _error_of_missing(path, lines, files_of, missing, search)
+        raise _missing_error(path, lines, files_of, missing, search)
 
     tell_left_out(f"{path}: audio files not found", list(missing))
     return [
@@ -54,14 +63,7 @@ def with_audio_files(
     ]
 
 
-def _files_of(lines: Sequence[RawLine], search: AudioSearch) -> dict[str, list[Path]]:
-    """Return the files that each local name may mean."""
-    names = dict.fromkeys(line.wav for line in lines if not objects.is_remote(line.wav))
-    files_of = find_audio(names, search.folders, search.searched_folder)
-    return _without_shared(files_of) if search.is_table else files_of
-
-
-def _error_of_missing(
+def _missing_error(
     path: Path,
     lines: Sequence[RawLine],
     files_of: Mapping[str, list[Path]],
@@ -69,8 +71,17 @@ def _error_of_missing(
     search: AudioSearch,
 ) -> ListError:
     """Return an error that names the missing audio, with what to do."""
-    hint = _hint(lines[0], search.is_table and lines[0].wav in missing)
-    hint += hint_of_tars(path, lines)
+    first = lines[0]
+    hint = "see --audio"
+    # A first row of a table whose audio has no suffix is probably a header.
+    if (
+        search.is_table
+        and first.wav in missing
+        and first.end is None
+        and not Path(first.wav).suffix
+    ):
+        hint = f"columns that the first row may name are {KNOWN_COLUMNS}"
+    hint += tarred_audio_hint(path, lines)
     if len(missing) > 1:
         several = [f"{wav} {missing[wav]}" if files_of[wav] else wav for wav in missing]
         return missing_audio(path, several, f"; {hint}", search.folders)
@@ -80,7 +91,7 @@ def _error_of_missing(
     return ListError(f"{path}: {key}: audio {wav} {reason}; {hint}")
 
 
-def with_audio(lines: Sequence[RawLine], path: Path, audio: Path) -> list[RawLine]:
+def use_one_recording(lines: Sequence[RawLine], path: Path, audio: Path) -> list[RawLine]:
     """Return the lines with the one recording that `--audio` names.
 
     Raises:
@@ -95,7 +106,7 @@ def with_audio(lines: Sequence[RawLine], path: Path, audio: Path) -> list[RawLin
     return [replace(line, wav=str(audio.absolute())) for line in lines]
 
 
-def _without_shared(files_of: Mapping[str, list[Path]]) -> dict[str, list[Path]]:
+def _drop_shared(files_of: Mapping[str, list[Path]]) -> dict[str, list[Path]]:
     """Return the files without those that several names of a table would share.
 
     A file that is searched by name only would be taken for all files of that name.
@@ -121,23 +132,6 @@ def missing_audio(
     allowed = "; --allow_bad leaves them out" if len(wavs) > 1 else ""
     names = listed(wavs, MOST_NAMED)
     return ListError(f"{path}: {len(wavs)} audio file(s) not found{where}: {names}{allowed}{hint}")
-
-
-def _why_not_one(files: Sequence[Path], folders: Sequence[Path]) -> str:
-    """Explain a failed lookup of audio: ambiguous or missing."""
-    if files:
-        return f"may be {files[0]} or {files[1]}"
-    return f"is not in {' or '.join(map(str, folders))}"
-
-
-def _hint(line: RawLine, may_be_header: bool) -> str:
-    """Say what to do about missing audio.
-
-    A first row whose audio has no suffix is probably a header.
-    """
-    if may_be_header and line.end is None and not Path(line.wav).suffix:
-        return f"columns that the first row may name are {KNOWN_COLUMNS}"
-    return "see --audio"
 
 
 def tell_unused(lines: Sequence[RawLine], path: Path, audio: Path) -> None:

@@ -20,15 +20,15 @@ LOCAL_FILES = re.compile(r"^.*/data/local-files/\?d=")
 """What Label Studio puts before the path of a file that was not uploaded."""
 
 
-def key_of_name(name: str) -> str:
+def named_audio_key(name: str) -> str:
     """Return the key of audio by the path or name that transcripts give.
 
     A name without suffix of audio may have a dot.
     """
-    return key_of_audio(with_suffix_of_audio(name))
+    return key_of_audio(ensure_audio_suffix(name))
 
 
-def with_suffix_of_audio(name: str) -> str:
+def ensure_audio_suffix(name: str) -> str:
     """Return a path or name of audio, with a suffix that `key_of_audio` may remove."""
     return name if name.rpartition(".")[2].lower() in AUDIO_SUFFIXES else f"{name}.wav"
 
@@ -42,16 +42,12 @@ def _is_audio(file: Path) -> bool:
     return file.suffix[1:].lower() in AUDIO_SUFFIXES
 
 
-def composed(name: str) -> str:
+def compose_accents(name: str) -> str:
     """Return a name in which an accent is part of its letter (NFC).
 
     On macOS, names of files have accents as characters of their own.
     """
     return normalize("NFC", name)
-
-
-def _decomposed(name: str) -> str:
-    return normalize("NFD", name)
 
 
 def find_audio(
@@ -74,11 +70,11 @@ def find_audio(
         files_of[wav] = [file] if file else []
     missing = [wav for wav, files in files_of.items() if not files]
     if audio and missing:
-        files_of |= _found_below(audio, missing)
+        files_of |= _find_below(audio, missing)
     return files_of
 
 
-def with_slashes(name: str) -> str:
+def slash_separated(name: str) -> str:
     """Return a path of Windows, such as `clips\\a.wav`, with slashes."""
     return name.replace("\\", "/")
 
@@ -103,9 +99,9 @@ def file_at(wav: str, folders: Sequence[Path]) -> Path | None:
         archive = file_at(place.path, folders)
         return archive and archive.with_name(archive.name + wav.removeprefix(place.path))
 
-    spellings = list(dict.fromkeys((wav, with_slashes(wav))))
+    spellings = list(dict.fromkeys((wav, slash_separated(wav))))
     if not wav.isascii():
-        spellings += [form(name) for name in spellings for form in (composed, _decomposed)]
+        spellings += [normalize(form, name) for name in spellings for form in ("NFC", "NFD")]
 
     # isfile() is false where Path.is_file() raises OSError: a text in the column of the audio is
     # too long for a path.
@@ -114,15 +110,15 @@ def file_at(wav: str, folders: Sequence[Path]) -> Path | None:
     return Path(path) if path else None
 
 
-def _found_below(audio: Path, wavs: Iterable[str]) -> dict[str, list[Path]]:
+def _find_below(audio: Path, wavs: Iterable[str]) -> dict[str, list[Path]]:
     """Find files below a folder of audio by path and by name, as `find_audio` says."""
-    by_path, by_stem, by_name = _files_by_names(audio)
+    by_path, by_stem, by_name = _index_names(audio)
     files_of: dict[str, list[Path]] = {}
     for wav in wavs:
-        name = composed(without_upload(with_slashes(wav)))
+        name = compose_accents(without_upload(slash_separated(wav)))
         path = Path(name)
         # A dot need not begin a suffix: `a.1` may be `a.1.wav`, which comes before `a.wav`.
-        with_suffix = Path(with_suffix_of_audio(name))
+        with_suffix = Path(ensure_audio_suffix(name))
 
         candidates = (
             by_path.get(name),
@@ -132,19 +128,19 @@ def _found_below(audio: Path, wavs: Iterable[str]) -> dict[str, list[Path]]:
             by_name.get(path.name),
         )
         files = next(filter(None, candidates), [])
-        in_its_folders = [file for file in files if _ends_with(file, with_suffix)]
+        in_its_folders = [file for file in files if _has_folders(file, with_suffix)]
         files_of[wav] = [file.absolute() for file in in_its_folders or files]
 
     return files_of
 
 
-def _ends_with(file: Path, name: Path) -> bool:
+def _has_folders(file: Path, name: Path) -> bool:
     """Tell whether a file is in the folders of a name: `x/a/b/1.wav` in those of `a/b/1.flac`."""
     folders = name.parts[:-1]
-    return Path(composed(str(file))).parts[-1 - len(folders) : -1] == folders
+    return Path(compose_accents(str(file))).parts[-1 - len(folders) : -1] == folders
 
 
-def _files_by_names(folder: Path) -> tuple[dict[str, list[Path]], ...]:
+def _index_names(folder: Path) -> tuple[dict[str, list[Path]], ...]:
     """Return audio below a folder by relative path and by file name, both without suffix, and all
     files by their whole names.
     """
@@ -152,10 +148,10 @@ def _files_by_names(folder: Path) -> tuple[dict[str, list[Path]], ...]:
     by_stem: dict[str, list[Path]] = {}
     by_name: dict[str, list[Path]] = {}
     for file in files_below(folder):
-        by_name.setdefault(composed(file.name), []).append(file)
+        by_name.setdefault(compose_accents(file.name), []).append(file)
         if _is_audio(file):
-            path = composed(str(file.relative_to(folder).with_suffix("")))
+            path = compose_accents(str(file.relative_to(folder).with_suffix("")))
             by_path.setdefault(path, []).append(file)
-            by_stem.setdefault(composed(file.stem), []).append(file)
+            by_stem.setdefault(compose_accents(file.stem), []).append(file)
 
     return by_path, by_stem, by_name

@@ -14,9 +14,9 @@ from typing import NamedTuple
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.sample_layout import AUDIO_SUFFIXES
-from wenet_uio.prepare.audio_search import composed, key_of_name
+from wenet_uio.prepare.audio_search import compose_accents, named_audio_key
 from wenet_uio.prepare.corpus_parts import files_below, tell_left_out
-from wenet_uio.prepare.encodings import text_of_file
+from wenet_uio.prepare.encodings import read_text_file
 from wenet_uio.prepare.forms import FORM_OF_SUFFIX, FORMS
 
 PAIR_SUFFIXES = ("txt", "lab", "trn", "text")
@@ -32,7 +32,7 @@ class TextFile(NamedTuple):
 
     path: Path
     audios: list[Path]
-    """The audio files of its name that are beside it; `pairs_of_form` refuses several, such as `a.wav`
+    """The audio files of its name that are beside it; `pair_audio_and_texts` refuses several, such as `a.wav`
     and `a.flac`."""
     field: str
     """What its name has behind that of the audio: `txt`, `en.srt`."""
@@ -55,7 +55,7 @@ class FilesOfFolder(NamedTuple):
     audio: list[Path]
 
 
-def files_of_corpus(path: Path) -> FilesOfFolder:
+def corpus_files(path: Path) -> FilesOfFolder:
     """Return the files of text and of audio of a corpus.
 
     `path` is a folder, or one file of text with its audio beside it.
@@ -68,20 +68,12 @@ def files_of_corpus(path: Path) -> FilesOfFolder:
         texts = [path]
 
     audio = _audio_by_name(files)
-    text_files = _text_files(texts, path, audio)
+    text_files = [_find_audio_beside(text, audio) for text in texts]
+    # Without any audio beside a text, the audio may have the names of the texts in other folders.
+    if audio and not path.is_file() and not any(file.audio for file in text_files):
+        text_files = [_find_audio_apart(file, path, audio) for file in text_files]
+
     return FilesOfFolder(text_files, list(itertools.chain.from_iterable(audio.values())))
-
-
-def _text_files(
-    texts: Sequence[Path], corpus: Path, audio: dict[Path, list[Path]]
-) -> list[TextFile]:
-    """Return the files of text with the audio beside them; if there is none, with that of their
-    names in other folders.
-    """
-    beside = [_text_file(text, audio) for text in texts]
-    if corpus.is_file() or not audio or any(file.audio for file in beside):
-        return beside
-    return [_with_audio_apart(file, corpus, audio) for file in beside]
 
 
 def _audio_by_name(files: Sequence[Path]) -> dict[Path, list[Path]]:
@@ -95,10 +87,10 @@ def _audio_by_name(files: Sequence[Path]) -> dict[Path, list[Path]]:
 
 
 def _composed(path: Path) -> Path:
-    return path.with_name(composed(path.name))
+    return path.with_name(compose_accents(path.name))
 
 
-def _text_file(path: Path, audio: dict[Path, list[Path]]) -> TextFile:
+def _find_audio_beside(path: Path, audio: dict[Path, list[Path]]) -> TextFile:
     """Return a file of text with the audio that has the longest part of its name, up to a dot."""
     pieces = path.name.split(".")
     for count in range(len(pieces) - 1, 0, -1):
@@ -109,7 +101,7 @@ def _text_file(path: Path, audio: dict[Path, list[Path]]) -> TextFile:
     return TextFile(path, [], pieces[-1])
 
 
-def _with_audio_apart(file: TextFile, corpus: Path, audio: dict[Path, list[Path]]) -> TextFile:
+def _find_audio_apart(file: TextFile, corpus: Path, audio: dict[Path, list[Path]]) -> TextFile:
     """Find the audio of a file of text in another folder of the corpus: for `txt/p225/a.txt`,
     `wav48/p225/a.wav`.
 
@@ -132,13 +124,13 @@ def read_pairs(path: str, text_field: str | None = None) -> list[RawLine]:
     """Read a folder in which each audio file has a file with its text; lines of a text are joined.
 
     Raises:
-        ListError: see `pairs_of_form`; or every text is empty.
+        ListError: see `pair_audio_and_texts`; or every text is empty.
     """
     lines, empty = [], []
-    for wav, file in pairs_of_form(Path(path), "pairs", text_field):
-        text = " ".join(text_of_file(file).split())
+    for wav, file in pair_audio_and_texts(Path(path), "pairs", text_field):
+        text = " ".join(read_text_file(file).split())
         if text:
-            lines.append(RawLine(key_of_name(wav), wav, text, is_named_by_audio=True))
+            lines.append(RawLine(named_audio_key(wav), wav, text, is_named_by_audio=True))
         else:
             empty.append(str(file))
 
@@ -146,7 +138,7 @@ def read_pairs(path: str, text_field: str | None = None) -> list[RawLine]:
     return lines
 
 
-def pairs_of_form(path: Path, form: str, text_field: str | None) -> list[tuple[str, Path]]:
+def pair_audio_and_texts(path: Path, form: str, text_field: str | None) -> list[tuple[str, Path]]:
     """Pair audio with files of text: (name of the audio, text file).
 
     Audio that is not beside its text is named without suffix.
@@ -155,8 +147,8 @@ def pairs_of_form(path: Path, form: str, text_field: str | None) -> list[tuple[s
         ListError: no file of that form is found, an audio file has several, or a file of text has
             several of audio.
     """
-    files = files_of_corpus(path)
-    texts = texts_of_form(files.texts, path, form, text_field)
+    files = corpus_files(path)
+    texts = select_text_files(files.texts, path, form, text_field)
     if not any(file.audio for file in texts):  # the audio is elsewhere, below --audio
         root = path if path.is_dir() else path.parent
         return [
@@ -166,22 +158,16 @@ def pairs_of_form(path: Path, form: str, text_field: str | None) -> list[tuple[s
 
     check_single(texts)
     if path.is_dir():
-        _tell_unmatched(path, texts, files.audio)
+        used = {file.audio for file in texts}
+        unused = [str(wav) for wav in files.audio if wav not in used]
+        tell_left_out(f"{path}: audio without a text", unused)
+        unmatched = [str(file.path) for file in texts if not file.audio]
+        tell_left_out(f"{path}: texts without audio", unmatched)
 
     return [(str(file.audio), file.path) for file in texts if file.audio]
 
 
-def _tell_unmatched(path: Path, texts: Sequence[TextFile], audio: Sequence[Path]) -> None:
-    with_text = {file.audio for file in texts}
-    tell_left_out(
-        f"{path}: audio without a text", [str(wav) for wav in audio if wav not in with_text]
-    )
-    tell_left_out(
-        f"{path}: texts without audio", [str(file.path) for file in texts if not file.audio]
-    )
-
-
-def texts_of_form(
+def select_text_files(
     texts: Sequence[TextFile], path: Path, form: str, text_field: str | None
 ) -> list[TextFile]:
     """Return the files of a form that have the field.

@@ -8,7 +8,6 @@ from pathlib import Path
 from shutil import which
 from typing import NamedTuple
 
-import numpy as np
 import soundfile
 
 from wenet_uio.audio.decoders import AudioError
@@ -45,7 +44,7 @@ class JoinedTurn(NamedTuple):
     text: str
 
 
-def joined(turns: Iterable[Turn], min_seconds: float) -> Iterator[JoinedTurn]:
+def join_turns(turns: Iterable[Turn], min_seconds: float) -> Iterator[JoinedTurn]:
     """Join turns of one side that are shorter than `min_seconds` with the next ones, up to 20 s.
 
     Turns without text are left out, and turns before and after them are not joined.
@@ -73,12 +72,12 @@ def joined(turns: Iterable[Turn], min_seconds: float) -> Iterator[JoinedTurn]:
 def recordings_of(
     call: str, side: str, turns: Iterable[Turn], folder: Path, min_seconds: float
 ) -> Iterator[Recording]:
-    """Yield utterances of one side of a call: its turns, `joined`.
+    """Yield utterances of one side of a call: its turns, as of `join_turns`.
 
     They are parts of the wav file that `side_wav` names.
     """
     wav = side_wav(folder, call, side)
-    for turn in joined(turns, min_seconds):
+    for turn in join_turns(turns, min_seconds):
         key = f"{call}_{side}_{round(turn.start * 100):06d}_{round(turn.end * 100):06d}"
         yield Recording(key, wav, turn.text, turn.start, turn.end)
 
@@ -94,11 +93,11 @@ def sides_to_wav(spheres: Sequence[Path], folder: Path, executor: Executor) -> N
     Wav files that are newer than their sphere file are kept.
     """
     jobs = [(sphere, folder) for sphere in spheres]
-    for _ in executor.map(_sides_of, jobs, "sphere to wav", len(jobs), unit="call"):
+    for _ in executor.map(_write_sides, jobs, "sphere to wav", len(jobs), unit="call"):
         pass
 
 
-def _sides_of(job: tuple[Path, Path]) -> None:
+def _write_sides(job: tuple[Path, Path]) -> None:
     """Write both sides of a call; a job is a sphere file and the folder of the wav files."""
     sphere, folder = job
     for channel, side in enumerate(SIDES):
@@ -128,9 +127,13 @@ def channel_to_wav(sphere: Path, channel: int, wav: Path) -> None:
 
     with written_aside(wav) as out:
         if b"shorten" in head:
-            out.write(_sph2pipe(sphere, channel))
+            out.write(_run_sph2pipe(sphere, channel))
         else:
-            samples, rate = _decoded(sphere)
+            try:
+                samples, rate = soundfile.read(str(sphere), dtype="int16", always_2d=True)
+            except soundfile.LibsndfileError as error:
+                raise AudioError(f"{sphere}: {error.error_string}") from None
+
             if channel >= samples.shape[1]:
                 raise AudioError(
                     f"{sphere}: no channel {channel} (counted from 0), the file has "
@@ -139,15 +142,7 @@ def channel_to_wav(sphere: Path, channel: int, wav: Path) -> None:
             soundfile.write(out, samples[:, channel], rate, "PCM_16", format="WAV")
 
 
-def _decoded(sphere: Path) -> tuple[np.ndarray, int]:
-    """Decode samples (samples, channels) int16, and their rate in Hz."""
-    try:
-        return soundfile.read(str(sphere), dtype="int16", always_2d=True)
-    except soundfile.LibsndfileError as error:
-        raise AudioError(f"{sphere}: {error.error_string}") from None
-
-
-def _sph2pipe(sphere: Path, channel: int) -> bytes:
+def _run_sph2pipe(sphere: Path, channel: int) -> bytes:
     """Return one channel of audio compressed with shorten, as wav."""
     program = which("sph2pipe")
     if program is None:

@@ -48,7 +48,7 @@ def cmvn_statistics(
     frames = 0
     failures: list[str] = []
 
-    results = executor.map(_sum, jobs, "cmvn", len(lines), lambda job: len(job[0]))
+    results = executor.map(_sum_features, jobs, "cmvn", len(lines), lambda job: len(job[0]))
     for sums, count, failed in results:
         total += sums
         frames += count
@@ -64,7 +64,7 @@ def cmvn_statistics(
     return {"mean_stat": total[0].tolist(), "var_stat": total[1].tolist(), "frame_num": frames}
 
 
-def stacked(statistics: dict[str, Any], frames: int) -> dict[str, Any]:
+def stack_statistics(statistics: dict[str, Any], frames: int) -> dict[str, Any]:
     """Return statistics of frames side by side, from those of single frames.
 
     Models that stack frames need them.
@@ -81,7 +81,7 @@ def write_cmvn(statistics: dict[str, object], path: str) -> None:
         json.dump(statistics, file)
 
 
-def _sum(job: tuple[Sequence[RawLine], DatasetConf]) -> tuple[np.ndarray, int, list[str]]:
+def _sum_features(job: tuple[Sequence[RawLine], DatasetConf]) -> tuple[np.ndarray, int, list[str]]:
     """Return sums and sums of squares (2, dim), frames, and the utterances without features."""
     lines, conf = job
     torch.set_num_threads(1)
@@ -95,7 +95,7 @@ def _sum(job: tuple[Sequence[RawLine], DatasetConf]) -> tuple[np.ndarray, int, l
 
     for line in lines:
         try:
-            feats = _features(line, conf, chains)
+            feats = _compute_features(line, conf, chains)
         except (AudioError, SkipSample) as error:
             failures.append(f"{line.key} {line.wav}: {error}")
             continue
@@ -106,7 +106,9 @@ def _sum(job: tuple[Sequence[RawLine], DatasetConf]) -> tuple[np.ndarray, int, l
     return sums, frames, failures
 
 
-def _features(line: RawLine, conf: DatasetConf, chains: tuple[Chain, Chain]) -> torch.Tensor:
+def _compute_features(
+    line: RawLine, conf: DatasetConf, chains: tuple[Chain, Chain]
+) -> torch.Tensor:
     """Return features (frames, dim) of an utterance in float64.
 
     `chains` are the operators for audio and those for stored features.

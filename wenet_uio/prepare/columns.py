@@ -133,7 +133,7 @@ WORDS_OF = {
 """Our name of a column -> its words, folded, preferred ones first."""
 
 
-def seconds_of(text: str) -> float | None:
+def parse_seconds(text: str) -> float | None:
     """Return a time in seconds: a number, also with a decimal comma, or a clock time.
 
     None if it is neither.
@@ -151,7 +151,7 @@ def seconds_of(text: str) -> float | None:
         return None
 
 
-def has_suffix_of_audio(cell: str) -> bool:
+def has_audio_suffix(cell: str) -> bool:
     """Tell whether a cell is the name of an audio file by its suffix."""
     name, dot, suffix = cell.rpartition(".")
     return bool(name and dot) and suffix.lower() in AUDIO_SUFFIXES
@@ -162,24 +162,25 @@ def named_columns(header: Sequence[str]) -> dict[str, int]:
     column_of: dict[str, int] = {}
     folded = [_folded(name) for name in header]
     for our_name, words in WORDS_OF.items():
-        column = _first_named(folded, words, our_name)
+        column = _find_named_column(folded, words, our_name)
         if column is not None and column not in column_of.values():
             column_of[our_name] = column
 
     return column_of
 
 
-def _first_named(folded: Sequence[str], words: Sequence[str], our_name: str) -> int | None:
+def _find_named_column(folded: Sequence[str], words: Sequence[str], our_name: str) -> int | None:
     """Return the column that has the most preferred of the words as its name."""
     for word in words:
         for column, name in enumerate(folded):
-            if name == word or (our_name in TIMES and _is_with_unit(name, word)):
+            if name == word or (our_name in TIMES and _has_time_unit(name, word)):
                 return column
 
     return None
 
 
-def _is_with_unit(name: str, word: str) -> bool:
+def _has_time_unit(name: str, word: str) -> bool:
+    """Tell whether a folded name is a word and a unit of time, as `startsec`."""
     unit = name.removeprefix(word)
     return unit != name and bool(SECONDS.fullmatch(unit) or MILLISECONDS.fullmatch(unit))
 
@@ -199,10 +200,10 @@ class NamedColumns(NamedTuple):
         column = self.column_of.get("wav")
         if column is None or "wav" in self.chosen:
             return column is not None
-        return share_of_audio(sample, column, is_audio) > 0
+        return audio_share(sample, column, is_audio) > 0
 
 
-def sample_of(rows: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
+def sample_rows(rows: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
     """Return the rows by which columns are understood: those below the first, if there are any."""
     return rows[1 : 1 + SAMPLED] or rows
 
@@ -216,10 +217,21 @@ def known_columns(rows: Sequence[Sequence[str]], choice: Choice, is_audio: IsAud
         ListError: a chosen column does not exist.
     """
     header = rows[0]
-    chosen = _chosen(header, choice)
+    chosen: dict[str, int] = {}
+    if choice.audio:
+        chosen["wav"] = _find_column(header, choice.audio, "--audio_field")
+    if choice.text:
+        chosen["text"] = _find_column(header, choice.text, "--text_field")
+
     named = {} if any(map(is_audio, header)) else named_columns(header)
-    column_of = _usable(named, chosen, header, sample_of(rows))
-    return NamedColumns(column_of, chosen, _are_names(named, choice, header))
+    column_of = _usable_columns(named, chosen, header, sample_rows(rows))
+
+    folded = {_folded(name) for name in header}
+    has_known_word = not {"wav", "text"}.isdisjoint(named)
+    has_chosen_name = any(
+        field and _folded(field) in folded for field in (choice.audio, choice.text)
+    )
+    return NamedColumns(column_of, chosen, has_known_word or has_chosen_name)
 
 
 def columns_by_name(
@@ -233,9 +245,9 @@ def columns_by_name(
         ListError: a chosen column does not exist.
     """
     header, known = rows[0], known_columns(rows, choice, is_audio)
-    if "text" in known.column_of and known.has_audio(sample_of(rows), is_audio):
-        notes = note_of_choice(header, known)
-        return columns_of(header, known.column_of, known.has_header, notes)
+    if "text" in known.column_of and known.has_audio(sample_rows(rows), is_audio):
+        notes = text_column_note(header, known)
+        return name_columns(header, known.column_of, known.has_header, notes)
 
     is_plain = len(header) == 2 and not known.column_of
     if is_plain and is_audio(header[0]) and not is_audio(header[1]):
@@ -243,29 +255,7 @@ def columns_by_name(
     return None
 
 
-def _chosen(header: Sequence[str], choice: Choice) -> dict[str, int]:
-    """Return the columns of `choice`, as {our name: column}."""
-    column_of = {}
-    for our_name, field, option in (
-        ("wav", choice.audio, "--audio_field"),
-        ("text", choice.text, "--text_field"),
-    ):
-        if field:
-            column_of[our_name] = _column(header, field, option)
-
-    return column_of
-
-
-def _are_names(named: Collection[str], choice: Choice, header: Sequence[str]) -> bool:
-    """Tell whether the first row has a known word or the name of a chosen column."""
-    if not {"wav", "text"}.isdisjoint(named):
-        return True
-
-    folded = {_folded(name) for name in header}
-    return any(field and _folded(field) in folded for field in (choice.audio, choice.text))
-
-
-def _column(header: Sequence[str], field: str, option: str) -> int:
+def _find_column(header: Sequence[str], field: str, option: str) -> int:
     """Return the column of a name, or else of a number from 1."""
     folded = [_folded(name) for name in header]
     if field in header:
@@ -280,7 +270,7 @@ def _column(header: Sequence[str], field: str, option: str) -> int:
     )
 
 
-def _usable(
+def _usable_columns(
     column_of: Mapping[str, int],
     chosen: Mapping[str, int],
     header: Sequence[str],
@@ -294,47 +284,42 @@ def _usable(
     for our_name, column in column_of.items():
         if our_name in chosen or column in chosen.values():
             continue
-        is_certain = header[column].strip().lower() in COLUMNS[our_name]
-        cells = list(filter(None, (cell_of(row, column) for row in sample)))
-        if our_name in TIMES and not is_certain and not any(map(_is_time, cells)):
-            continue
+        if our_name in TIMES and header[column].strip().lower() not in COLUMNS[our_name]:
+            times = [parse_seconds(cell_at(row, column)) for row in sample]
+            if all(time is None for time in times):
+                continue
+
         usable[our_name] = column
 
     return usable
 
 
-def cell_of(row: Sequence[str], column: int) -> str:
+def cell_at(row: Sequence[str], column: int) -> str:
     """Return a cell of a row, which may be shorter than others; empty if it has no such cell."""
     return row[column].strip() if column < len(row) else ""
 
 
-def _is_time(cell: str) -> bool:
-    return seconds_of(cell) is not None
-
-
-def share_of_audio(sample: Sequence[Sequence[str]], column: int, is_audio: IsAudio) -> float:
+def audio_share(sample: Sequence[Sequence[str]], column: int, is_audio: IsAudio) -> float:
     """Return the share of the rows whose cell in a column names audio."""
-    return mean(is_audio(cell_of(row, column)) for row in sample)
+    return mean(is_audio(cell_at(row, column)) for row in sample)
 
 
-def columns_of(
+def name_columns(
     header: Sequence[str], column_of: Mapping[str, int], has_header: bool, notes: list[str]
 ) -> Columns:
     """Name the columns: by our names where `column_of` has them, else by their titles."""
-    titles = _titles(header, has_header)
+    titles = [title.strip().lower() if has_header else "" for title in header]
     our_names = {column: name for name, column in column_of.items()}
     names = [
         our_names.get(column) or _other_name(titles, column, column_of)
         for column in range(len(header))
     ]
-    times = [name for name in TIMES if has_header and name in column_of]
-    milliseconds = [name for name in times if _has_milliseconds(header[column_of[name]])]
+    milliseconds: set[str] = set()
+    for name in TIMES:
+        if has_header and name in column_of and _has_milliseconds(header[column_of[name]]):
+            milliseconds.add(name)
+
     return Columns(names, has_header, notes, frozenset(milliseconds))
-
-
-def _titles(header: Sequence[str], has_header: bool) -> list[str]:
-    """Return the names of the columns in small letters; empty ones if the table has none."""
-    return [title.strip().lower() if has_header else "" for title in header]
 
 
 def _other_name(titles: Sequence[str], column: int, column_of: Mapping[str, int]) -> str:
@@ -346,30 +331,28 @@ def _other_name(titles: Sequence[str], column: int, column_of: Mapping[str, int]
 
 
 def _has_milliseconds(name: str) -> bool:
+    """Tell whether the name of a column is a word for a time and milliseconds."""
     folded = _folded(name)
-    return any(
-        MILLISECONDS.fullmatch(folded.removeprefix(word))
-        for our_name in TIMES
-        for word in WORDS_OF[our_name]
-        if folded.startswith(word)
-    )
+    for our_name in TIMES:
+        for word in WORDS_OF[our_name]:
+            if folded.startswith(word) and MILLISECONDS.fullmatch(folded.removeprefix(word)):
+                return True
+
+    return False
 
 
-def note_of_choice(header: Sequence[str], known: NamedColumns) -> list[str]:
+def text_column_note(header: Sequence[str], known: NamedColumns) -> list[str]:
     """Say which of several columns of texts is taken, unless the user has chosen one."""
     if not known.has_header or "text" in known.chosen:
         return []
-    return _note_of_texts(_titles_of_texts(header))
 
-
-def _titles_of_texts(header: Sequence[str]) -> list[str]:
-    """Return the names of the columns that may have texts, preferred ones first."""
     words = WORDS_OF["text"]
     titles = [title.strip().lower() for title in header if _folded(title) in words]
-    return sorted(titles, key=lambda title: words.index(_folded(title)))
+    titles.sort(key=lambda title: words.index(_folded(title)))  # preferred ones first
+    return _note_first_column(titles)
 
 
-def _note_of_texts(texts: Sequence[str]) -> list[str]:
+def _note_first_column(texts: Sequence[str]) -> list[str]:
     """Say which of several columns of texts is taken, the first one, and the option for others."""
     if len(texts) < 2:
         return []
@@ -380,5 +363,6 @@ def _note_of_texts(texts: Sequence[str]) -> list[str]:
 def tell_text_column(path: str, columns: Collection[str], text_field: str | None) -> None:
     """Print which of several columns of texts is taken, unless the user has chosen one."""
     if not text_field:
-        for note in _note_of_texts([name for name in TEXT_COLUMNS if name in columns]):
+        text_columns = [name for name in TEXT_COLUMNS if name in columns]
+        for note in _note_first_column(text_columns):
             print(f"{path}: {note}")

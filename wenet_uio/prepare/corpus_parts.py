@@ -184,7 +184,15 @@ def write_parts(out: Path, parts: Mapping[str, Collection[Recording]]) -> None:
     """
     checked = {out / part: check_part(out / part, recordings) for part, recordings in parts.items()}
     for folder, ordered in checked.items():
-        _write(folder, ordered)
+        has_parts = any(recording.start or recording.end is not None for recording in ordered)
+        write_audio_tables(
+            folder,
+            ordered,
+            lambda recording: str(recording.wav.absolute()),
+            _format_span if has_parts else None,
+        )
+        write_table(folder / "text", ((recording.key, recording.text) for recording in ordered))
+        print(f"{folder}: {len(ordered)} utterances")
 
 
 def check_part(part: str | Path, recordings: Iterable[Recording]) -> list[Recording]:
@@ -233,19 +241,7 @@ def _check_fields(recording: Recording) -> None:
         )
 
 
-def _write(folder: Path, ordered: Sequence[Recording]) -> None:
-    """Write the tables of a part, whose recordings are checked and ordered."""
-
-    def wav_of(recording: Recording) -> str:
-        return str(recording.wav.absolute())
-
-    has_parts = any(recording.start or recording.end is not None for recording in ordered)
-    write_audio_tables(folder, ordered, wav_of, _span if has_parts else None)
-    write_table(folder / "text", ((recording.key, recording.text) for recording in ordered))
-    print(f"{folder}: {len(ordered)} utterances")
-
-
-def _span(recording: Recording) -> str:
+def _format_span(recording: Recording) -> str:
     """Format start and end as in `segments`."""
     end = TO_THE_END if recording.end is None else f"{recording.end:.3f}"
     return f"{recording.start:.3f} {end}"

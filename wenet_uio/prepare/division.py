@@ -11,7 +11,7 @@ from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.prepare.columns import COLUMNS
 from wenet_uio.prepare.corpus_parts import split_by
-from wenet_uio.prepare.separated import field_of
+from wenet_uio.prepare.separated import known_field
 
 PARTS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -28,7 +28,7 @@ FEW_SPEAKERS = 10
 speaker only."""
 
 
-def divide(lines: Sequence[RawLine]) -> dict[str, list[RawLine]]:
+def divide_utterances(lines: Sequence[RawLine]) -> dict[str, list[RawLine]]:
     """Divide utterances as their part field says.
 
     Without such fields, a tenth of the speakers each is for dev and test.
@@ -37,42 +37,42 @@ def divide(lines: Sequence[RawLine]) -> dict[str, list[RawLine]]:
         ListError: only some utterances name their part, a part is unknown or empty, or utterances
             are too few.
     """
-    if any(part_of(line) for line in lines):
-        return _as_stated(lines)
+    if any(stated_part(line) for line in lines):
+        return _divide_by_field(lines)
 
     # A column of this name may mean something else.
-    unknown_part = next(filter(None, (field_of(line, "part") for line in lines)), None)
+    unknown_part = next(filter(None, (known_field(line, "part") for line in lines)), None)
     if unknown_part:
         print(f"{PART_COLUMNS}: unknown part {unknown_part!r} ignored", file=sys.stderr)
-    return _split(lines, SHARES)
+    return _split_by_speaker(lines, SHARES)
 
 
-def part_of(line: RawLine) -> str | None:
+def stated_part(line: RawLine) -> str | None:
     """Return the part that an utterance names: train, dev or test.
 
     None if it names none or an unknown part.
     """
-    return PARTS.get((field_of(line, "part") or "").lower())
+    return PARTS.get((known_field(line, "part") or "").lower())
 
 
-def divide_corpus(parts: Collection[str | None]) -> bool:
+def names_divide_corpus(parts: Collection[str | None]) -> bool:
     """Whether names of files or folders divide a corpus: all name a part, and train and another
     part are among them.
     """
     return None not in parts and "train" in parts and len(set(parts)) > 1
 
 
-def _as_stated(lines: Sequence[RawLine]) -> dict[str, list[RawLine]]:
+def _divide_by_field(lines: Sequence[RawLine]) -> dict[str, list[RawLine]]:
     """Divide utterances by their part fields; without a dev part, take a share of train for it,
     and without a test part, take dev for it.
     """
     parts: dict[str, list[RawLine]] = {"train": [], "dev": [], "test": []}
     for line in lines:
-        parts[_stated_part(line, lines)].append(line)
+        parts[_require_part(line, lines)].append(line)
 
     empty = [part for part, members in parts.items() if not members]
     if empty == ["dev"]:
-        parts |= _split(parts["train"], {"dev": SHARES["dev"]})
+        parts |= _split_by_speaker(parts["train"], {"dev": SHARES["dev"]})
         note(f"no utterance is for dev: {len(parts['dev'])} utterances of train are used for dev")
     elif empty == ["test"]:
         parts["test"] = list(parts["dev"])
@@ -92,11 +92,11 @@ def _as_stated(lines: Sequence[RawLine]) -> dict[str, list[RawLine]]:
     return parts
 
 
-def _stated_part(line: RawLine, lines: Sequence[RawLine]) -> str:
+def _require_part(line: RawLine, lines: Sequence[RawLine]) -> str:
     """Return the part of an utterance; raise ListError if it states none, or an unknown one."""
-    name = field_of(line, "part")
+    name = known_field(line, "part")
     if name is None:
-        with_part = next(other for other in lines if field_of(other, "part"))
+        with_part = next(other for other in lines if known_field(other, "part"))
         raise ListError(
             f"{line.key}: no part, but {with_part.key} has one; name the part of all utterances, "
             "or of none"
@@ -108,13 +108,15 @@ def _stated_part(line: RawLine, lines: Sequence[RawLine]) -> str:
     return PARTS[name.lower()]
 
 
-def _split(lines: Sequence[RawLine], shares: Mapping[str, float]) -> dict[str, list[RawLine]]:
-    """Divide into train and the parts of `shares`, at least one group (`_groups`) in each.
+def _split_by_speaker(
+    lines: Sequence[RawLine], shares: Mapping[str, float]
+) -> dict[str, list[RawLine]]:
+    """Divide into train and the parts of `shares`, at least one group (`_speaker_groups`) in each.
 
     Args:
         shares: {part: percent of the groups}.
     """
-    group_of = _groups(lines)
+    group_of = _speaker_groups(lines)
     # In the order of a hash, so that the same groups are chosen in every run.
     groups = sorted(set(group_of.values()), key=lambda group: (crc32(group.encode()), group))
     if len(groups) <= len(shares):
@@ -141,12 +143,12 @@ def _split(lines: Sequence[RawLine], shares: Mapping[str, float]) -> dict[str, l
     }
 
 
-def _groups(lines: Sequence[RawLine]) -> dict[str, str]:
+def _speaker_groups(lines: Sequence[RawLine]) -> dict[str, str]:
     """Return the group of each key that stays in one part.
 
     This is the speaker, or the key itself if there are few speakers.
     """
-    group_of = {line.key: field_of(line, "speaker") or line.key for line in lines}
+    group_of = {line.key: known_field(line, "speaker") or line.key for line in lines}
     speakers = len(set(group_of.values()))
     if speakers >= min(FEW_SPEAKERS, len(lines)):
         return group_of

@@ -46,7 +46,7 @@ def download(
 
     with locked(path.with_name(path.name + ".lock")):
         if not path.exists():
-            version = _fetch(url, part)
+            version = _fetch_all(url, part)
             if version.size is None and size is None and sha256 is None:
                 log.warning(
                     "%s: the server does not say how long it is: whether %s is whole is not known; "
@@ -54,20 +54,20 @@ def download(
                     shown(url),
                     path,
                 )
-            _check(part, url, size, sha256)
+            _check_file(part, url, size, sha256)
             part.rename(path)
             _version_file(part).unlink()
             return path
 
-    _check(path, url, size, sha256)
+    _check_file(path, url, size, sha256)
     return path
 
 
-def _fetch(url: str, part: Path) -> Version:
+def _fetch_all(url: str, part: Path) -> Version:
     """Append to `part` until it has all bytes of the file; return the version of the file."""
     while True:
         version = version_of(url)
-        received = _received(part, version)
+        received = _received_bytes(part, version)
         if part.exists() and not received:
             note(f"{shown(url)}: {part} is of another version; starting over")
 
@@ -95,7 +95,7 @@ def _fetch(url: str, part: Path) -> Version:
             note(f"{error}; starting over")
 
 
-def _received(part: Path, version: Version) -> int:
+def _received_bytes(part: Path, version: Version) -> int:
     """Return how many bytes of this version of the file an earlier run has received."""
     record = _version_file(part)
     if not (part.exists() and record.exists()):
@@ -111,7 +111,7 @@ def _version_file(part: Path) -> Path:
     return part.with_name(part.name + ".version")
 
 
-def _check(path: Path, url: str, size: int | None, sha256: str | None) -> None:
+def _check_file(path: Path, url: str, size: int | None, sha256: str | None) -> None:
     """Remove the file and raise ValueError if it has another size or digest."""
     problem, actual_size = "", path.stat().st_size
     if size is not None and actual_size != size:

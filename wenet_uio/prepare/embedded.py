@@ -22,7 +22,7 @@ from wenet_uio.dataset.storage import parquet_file
 from wenet_uio.dataset.storage.versions import StorageError
 from wenet_uio.prepare.columns import tell_text_column
 from wenet_uio.prepare.corpus_parts import Recording, files_below, tell_left_out
-from wenet_uio.prepare.division import PARTS, divide_corpus
+from wenet_uio.prepare.division import PARTS, names_divide_corpus
 
 SUFFIX = ".parquet"
 CELL = re.compile(rf"(.*(?i:{re.escape(SUFFIX)}))/(\d+)\.tar/(\d+)\.(.*)\.(\w+)")
@@ -63,7 +63,7 @@ class _Findings:
         tell_left_out(f"{path}: rows without a text", self.without_text)
 
 
-def cell_of(wav: str | Path) -> Cell | None:
+def parquet_cell(wav: str | Path) -> Cell | None:
     """Return the cell that the `wav` of a line names; None if it names a file."""
     match = CELL.fullmatch(str(wav))
     if match is None:
@@ -91,13 +91,14 @@ def read_parquet(path: str, text_field: str | None = None) -> list[RawLine]:
     if not files:
         raise ListError(f"{path}: no {SUFFIX} in it")
 
-    parts = _parts(files, Path(path))
+    parts = [_named_part(file, Path(path)) for file in files]
+    names_divide = names_divide_corpus(parts)
     rows_with_audio: list[tuple[str, RawLine]] = []
     findings = _Findings()
 
     for file, part in zip(files, parts, strict=True):
-        extra = {"part": part} if part else {}
-        rows = _lines_of_file(file, text_field, findings)
+        extra = {"part": part} if names_divide else {}
+        rows = _read_file(file, text_field, findings)
         rows_with_audio += [(wav, replace(line, extra=line.extra | extra)) for wav, line in rows]
 
     if findings.without_text and not rows_with_audio:
@@ -112,16 +113,7 @@ def read_parquet(path: str, text_field: str | None = None) -> list[RawLine]:
     ]
 
 
-def _parts(files: Sequence[Path], folder: Path) -> list[str | None]:
-    """Return the part that the name of each file gives.
-
-    None for all if the names do not divide the corpus.
-    """
-    parts = [_part(file, folder) for file in files]
-    return parts if divide_corpus(parts) else [None] * len(files)
-
-
-def _part(file: Path, folder: Path) -> str | None:
+def _named_part(file: Path, folder: Path) -> str | None:
     """Return the part by which the name of a file, or of a folder of it below `folder`, begins."""
     names = [file.name]
     for parent in file.parents:
@@ -136,7 +128,7 @@ def _part(file: Path, folder: Path) -> str | None:
     return None
 
 
-def _lines_of_file(
+def _read_file(
     file: Path, text_field: str | None, findings: _Findings
 ) -> list[tuple[str, RawLine]]:
     """Return (cell of the audio, line) of each row with a text; add to the findings."""
@@ -168,7 +160,7 @@ def _lines_of_file(
 
                 times = times_of(values)
                 findings.times.update(dict.fromkeys(times))
-                line = _without_times(line, times)
+                line = _drop_times(line, times)
                 suffix = line.wav.rpartition(".")[2].lower()
                 suffix = suffix if suffix in AUDIO_SUFFIXES else UNKNOWN
                 lines.append((f"{cell}.{suffix}", line))
@@ -176,7 +168,7 @@ def _lines_of_file(
     return lines
 
 
-def _without_times(line: RawLine, times: Sequence[str]) -> RawLine:
+def _drop_times(line: RawLine, times: Sequence[str]) -> RawLine:
     """Return the line without fields that would cut its audio in a list.
 
     A duration after a start is that of a segment, and need not be that of the audio.
@@ -207,7 +199,7 @@ def write_audio(wavs: Sequence[tuple[str, str]], folder: Path) -> dict[str, str]
     lines_of_groups: dict[tuple[str, int], dict[int, tuple[str, str, Cell]]] = {}
     paths: dict[str, str] = {}
     for wav, key in wavs:
-        cell = cell_of(wav)
+        cell = parquet_cell(wav)
         if cell is None:
             paths[wav] = wav
         else:
@@ -221,9 +213,9 @@ def write_audio(wavs: Sequence[tuple[str, str]], folder: Path) -> dict[str, str]
                     continue
 
                 wav, key, cell = lines_by_row[number]
-                data = _bytes_of(row[cell.column])
+                data = _audio_bytes(row[cell.column])
                 if data:
-                    paths[wav] = _write(data, folder / f"{_as_name(key)}.{cell.suffix}")
+                    paths[wav] = _write_file(data, folder / f"{_file_name(key)}.{cell.suffix}")
                 else:
                     without_audio.append(f"{file}: {key}")
 
@@ -236,7 +228,7 @@ def write_audio(wavs: Sequence[tuple[str, str]], folder: Path) -> dict[str, str]
     return paths
 
 
-def _as_name(key: str) -> str:
+def _file_name(key: str) -> str:
     """Return the key as the name of a file in a folder; keys that differ have names that differ."""
     return key.replace("%", "%25").replace("/", "%2F")
 
@@ -269,19 +261,21 @@ def with_containers(recordings: Iterable[Recording]) -> list[Recording]:
 
     So these files can be checked before audio is written.
     """
-    cells = ((recording, cell_of(recording.wav)) for recording in recordings)
-    return [
-        recording._replace(wav=Path(cell.file)) if cell else recording for recording, cell in cells
-    ]
+    replaced: list[Recording] = []
+    for recording in recordings:
+        cell = parquet_cell(recording.wav)
+        replaced.append(recording._replace(wav=Path(cell.file)) if cell else recording)
+
+    return replaced
 
 
-def _bytes_of(value: object) -> bytes | None:
+def _audio_bytes(value: object) -> bytes | None:
     """Return the audio of a column; None if the row has none."""
     data = value["bytes"] if isinstance(value, dict) else value
     return data if isinstance(data, bytes) else None
 
 
-def _write(data: bytes, path: Path) -> str:
+def _write_file(data: bytes, path: Path) -> str:
     with written_aside(path) as file:
         file.write(data)
     return str(path)

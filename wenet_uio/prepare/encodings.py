@@ -39,7 +39,7 @@ class DecodedText(NamedTuple):
     """The encoding, if it is a guess; None for UTF-8 and UTF-16."""
 
 
-def decoded(path: str | Path) -> DecodedText:
+def decode_file(path: str | Path) -> DecodedText:
     """Decode a file of text, without its byte order mark.
 
     Raises:
@@ -67,7 +67,7 @@ def decoded(path: str | Path) -> DecodedText:
     return DecodedText(text, guessed)
 
 
-def text_of_file(path: str | Path) -> str:
+def read_text_file(path: str | Path) -> str:
     """Return the text of a whole file in UTF-8.
 
     UTF-16 with a byte order mark, as Praat writes it, is read as well.

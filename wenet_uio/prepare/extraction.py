@@ -96,10 +96,10 @@ def read_samples(path: str, keys: Sequence[str] = ()) -> Iterator[Sample]:
         ListError: the tar is damaged, or the file is not a tar; all samples that can be read are
             given first.
     """
-    with _unpacked(path) as (plain, bad):
+    with _plain_tar(path) as (plain, bad):
         members, problems = read_members(plain, path)
         bad += problems
-        for sample in _grouped(plain, members, bad):
+        for sample in _group_members(plain, members, bad):
             if not keys or any(fnmatchcase(sample.key, pattern) for pattern in keys):
                 yield sample
 
@@ -124,7 +124,7 @@ def extract(sample: Sample, folder: str | Path) -> None:
 
 
 @contextmanager
-def _unpacked(path: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+def _plain_tar(path: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Give the path of a plain tar, and the damage that unpacking met.
 
     The path is the file itself, or a temporary file for a compressed tar.
@@ -152,7 +152,9 @@ def _unpacked(path: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
         yield plain.name, bad
 
 
-def _grouped(path: str, members: Sequence[Member], bad: list[tuple[str, str]]) -> Iterator[Sample]:
+def _group_members(
+    path: str, members: Sequence[Member], bad: list[tuple[str, str]]
+) -> Iterator[Sample]:
     """Yield samples of a plain tar; members whose name occurs twice in a sample go to `bad`."""
     with open(path, "rb") as file:
         for key, group in groupby(members, lambda member: _key_and_suffix(member.name)[0]):

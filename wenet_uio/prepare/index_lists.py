@@ -5,11 +5,10 @@ Valid indexes of earlier runs are kept.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from wenet_uio.base.executor import Executor
+from wenet_uio.base.executor import Executor, chunks
 from wenet_uio.dataset.corpus.index import Summary
 from wenet_uio.dataset.corpus.indexing import (
     any_remote,
@@ -52,8 +51,11 @@ def index_list(source: ListSource, executor: Executor) -> IndexedList:
         # Reads a manifest of many tars once, so that forked processes inherit its entries.
         entries_outside(shards)
         per_job = REMOTE_SHARDS_PER_JOB if any_remote(shards) else 1
-        jobs = _jobs(shards, data_list, layout, per_job)
-        for _ in executor.map(_index, jobs, data_list, len(shards), _count, unit="shard"):
+        jobs = [_Job(part, data_list, layout, any_remote(part)) for part in chunks(shards, per_job)]
+        results = executor.map(
+            _index_part, jobs, data_list, len(shards), lambda job: len(job.shards), unit="shard"
+        )
+        for _ in results:
             pass
 
     index = ensure_index(data_list, data_type, layout)
@@ -69,16 +71,6 @@ class _Job(NamedTuple):
     is_remote: bool
 
 
-def _jobs(shards: Sequence[str], data_list: str, layout: Layout, per_job: int) -> Iterator[_Job]:
-    shards_left = iter(shards)
-    while some := list(itertools.islice(shards_left, per_job)):
-        yield _Job(some, data_list, layout, any_remote(some))
-
-
-def _count(job: _Job) -> int:
-    return len(job.shards)
-
-
-def _index(job: _Job) -> None:
+def _index_part(job: _Job) -> None:
     for _ in index_shards(job.shards, job.data_list, job.layout, is_remote=job.is_remote):
         pass

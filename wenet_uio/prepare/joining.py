@@ -21,7 +21,7 @@ from wenet_uio.base.files import written_aside
 from wenet_uio.base.messages import listed
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.prepare.kaldi_tables import write_audio_tables, write_table
-from wenet_uio.prepare.sharding import MeasuredLine, measure
+from wenet_uio.prepare.sharding import MeasuredLine, measure_lines
 
 NAMED = 3
 """An error names this many utterances."""
@@ -87,8 +87,10 @@ def join_utterances(
     Raises:
         ValueError: audio cannot be read, or the utterances have different sample rates.
     """
-    joined = list(plan(lines, _seconds(lines, executor), folder.resolve() / "wav", joining))
-    for _ in executor.map(write, joined, "join", len(joined)):
+    joined = list(
+        plan_joined(lines, _utterance_seconds(lines, executor), folder.resolve() / "wav", joining)
+    )
+    for _ in executor.map(write_joined, joined, "join", len(joined)):
         pass
 
     texts, keys_of_parts = [], []
@@ -103,7 +105,7 @@ def join_utterances(
     return joined
 
 
-def plan(
+def plan_joined(
     lines: Sequence[RawLine], seconds: Sequence[float], folder: Path, joining: Joining
 ) -> Iterator[Joined]:
     """Divide the utterances, in random order, into joined ones of random length."""
@@ -130,7 +132,7 @@ def plan(
             length += pause + seconds[row]
 
 
-def write(joined: Joined) -> None:
+def write_joined(joined: Joined) -> None:
     """Write the audio of a joined utterance."""
     draw = np.random.default_rng([joined.joining.seed, *joined.key.encode()])
     level = INT16_SCALE * 10 ** (joined.joining.noise / 20)
@@ -144,11 +146,11 @@ def write(joined: Joined) -> None:
         file.write(encode_audio(np.concatenate(pieces)[:, None], rate, "wav"))
 
 
-def _seconds(lines: Sequence[RawLine], executor: Executor) -> list[float]:
+def _utterance_seconds(lines: Sequence[RawLine], executor: Executor) -> list[float]:
     """Return seconds of each utterance, from the headers."""
     measured: list[MeasuredLine] = []
     jobs = chunks(list(lines), MEASURED_TOGETHER)
-    for measured_lines in executor.map(_measured, jobs, "measure", len(lines), len):
+    for measured_lines in executor.map(_measure_readable, jobs, "measure", len(lines), len):
         measured += measured_lines
 
     key_with_rate = {
@@ -164,9 +166,9 @@ def _seconds(lines: Sequence[RawLine], executor: Executor) -> list[float]:
     return [measurement.seconds for measurement in measured]
 
 
-def _measured(lines: Sequence[RawLine]) -> list[MeasuredLine]:
-    """Return `measure` of utterances that can all be read."""
-    measured = measure(lines)
+def _measure_readable(lines: Sequence[RawLine]) -> list[MeasuredLine]:
+    """Return `measure_lines` of utterances that can all be read."""
+    measured = measure_lines(lines)
     bad = [
         f"{line.key}: {measurement}"
         for line, measurement in zip(lines, measured, strict=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
@@ -45,7 +45,7 @@ class Span(NamedTuple):
     channel: int | None
     """From 0; None if `segments` does not say."""
 
-    def of(self, key: str, wav: str) -> RawLine:
+    def to_line(self, key: str, wav: str) -> RawLine:
         """Return an utterance without text, of the audio of the recording."""
         extra = {} if self.channel is None else {"channel": self.channel}
         return RawLine(key, wav, "", self.start, self.end, extra)
@@ -104,7 +104,7 @@ def read_audio_lines(
         ListError: wav.scp has a command without `with_commands`, a segment has no recording, or its times are
             out of order.
     """
-    wavs = _read_files(wav_scp, with_commands)
+    wavs = _read_wav_scp(wav_scp, with_commands)
     if segments is None:
         beside = Path(wav_scp).with_name("segments")
         if beside.is_file():
@@ -115,8 +115,12 @@ def read_audio_lines(
             )
         return [RawLine(key, wav, "") for key, wav in wavs.items()]
 
-    spans = {key: _span(segments, key, value) for key, value in read_filled_table(segments).items()}
-    if _are_cut(wavs, spans):
+    spans = {
+        key: _parse_span(segments, key, value) for key, value in read_filled_table(segments).items()
+    }
+    first_place = place_of(next(iter(wavs.values())))
+    has_features = first_place.offset is not None
+    if has_features and wavs.keys() <= spans.keys():
         print(
             f"{wav_scp}: holds features of the utterances of {segments}, which are not cut again",
             file=sys.stderr,
@@ -127,11 +131,11 @@ def read_audio_lines(
     if lost:
         raise ListError(f"{segments}: {listed(lost, NAMED)} without a recording in {wav_scp}")
 
-    return [span.of(key, wavs[span.recording]) for key, span in spans.items()]
+    return [span.to_line(key, wavs[span.recording]) for key, span in spans.items()]
 
 
 def add_table_options(parser: argparse.ArgumentParser) -> None:
-    """Add `wav_scp`, `text` and the options of the other tables, which `utterances_of` reads."""
+    """Add `wav_scp`, `text` and the options of the other tables, which `read_option_tables` reads."""
     parser.add_argument(
         "wav_scp",
         help="lines `key path`, or Kaldi's feats.scp; several files as a pattern in quotes: "
@@ -150,7 +154,7 @@ def add_table_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def utterances_of(args: argparse.Namespace) -> list[RawLine]:
+def read_option_tables(args: argparse.Namespace) -> list[RawLine]:
     """Read the tables that the options of `add_table_options` name; see `read_utterances`."""
     return read_utterances(args.wav_scp, args.text, args.segments, args.utt2lang)
 
@@ -191,10 +195,10 @@ def read_utterances(
     tell_odd_texts(text, texts.items())
     # pop(), so that memory holds a line once
     utterances = [replace(lines.pop(key), text=line) for key, line in texts.items()]
-    return _with_languages(utterances, text, utt2lang) if utt2lang else utterances
+    return _add_languages(utterances, text, utt2lang) if utt2lang else utterances
 
 
-def _with_languages(lines: Sequence[RawLine], text: str, utt2lang: str) -> list[RawLine]:
+def _add_languages(lines: Sequence[RawLine], text: str, utt2lang: str) -> list[RawLine]:
     """Return the lines with the languages of a table.
 
     Raises:
@@ -210,7 +214,7 @@ def _with_languages(lines: Sequence[RawLine], text: str, utt2lang: str) -> list[
     return [replace(line, extra={"language": languages[line.key]}) for line in lines]
 
 
-def _read_files(wav_scp: str, with_commands: bool) -> dict[str, str]:
+def _read_wav_scp(wav_scp: str, with_commands: bool) -> dict[str, str]:
     """Return the path, or the command, of each recording.
 
     Raises:
@@ -225,12 +229,6 @@ def _read_files(wav_scp: str, with_commands: bool) -> dict[str, str]:
         )
 
     return wavs
-
-
-def _are_cut(wavs: Mapping[str, str], spans: Mapping[str, object]) -> bool:
-    """Tell whether a table of features has utterances of `segments` as keys, not recordings."""
-    first_place = place_of(next(iter(wavs.values())))
-    return first_place.offset is not None and all(key in spans for key in wavs)
 
 
 def check_row(path: str | Path, key: str, value: object) -> None:
@@ -319,7 +317,7 @@ def recording_names(wavs: Iterable[str]) -> dict[str, str]:
     return names
 
 
-def _span(segments: str, key: str, value: str) -> Span:
+def _parse_span(segments: str, key: str, value: str) -> Span:
     """Read a segment.
 
     Raises:

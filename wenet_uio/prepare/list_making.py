@@ -26,7 +26,7 @@ NAMED = 10
 """Stderr names this many bad utterances; the manifest names all of them."""
 
 
-def manifest_of(data_list: str) -> Path:
+def manifest_path(data_list: str) -> Path:
     """Return the path of a list's manifest.
 
     It is JSON that says what was made, what was left out, and why.
@@ -100,14 +100,19 @@ def make_shard_list(
         ]
         take_over(folder, options.naming, data_list, jobs, overwrite=overwrite)
 
-        receipts = _pack_all(jobs, executor)
-        shards = [shard for receipt in receipts for shard in receipt.shards]
+        shards: list[dict[str, Any]] = []
         bad = list(plan.bad)
-        for receipt in receipts:
+        for receipt in _pack_all(jobs, executor):
+            shards += receipt.shards
+            # A receipt of an earlier run comes from JSON, whose pairs are lists.
             bad += [(key, reason) for key, reason in receipt.bad]
 
         if not shards:
-            raise ValueError(f"{data_list}: not one utterance could be packed; {_why(bad, plan)}")
+            reasons = [f"{key}: {reason}" for key, reason in bad[:3]]
+            reasons += [f"{key}: {seconds} s, in no group" for key, seconds in plan.outside[:3]]
+            raise ValueError(
+                f"{data_list}: not one utterance could be packed; {'; '.join(reasons)}"
+            )
 
         remove_stale(folder, options.naming, names, {shard["path"] for shard in shards})
         listed = [{**shard, "path": str(folder / shard["path"])} for shard in shards]
@@ -116,14 +121,7 @@ def make_shard_list(
 
         build_index(data_list, "shard")
 
-    manifest = {
-        "totals": _totals(shards, bad, plan),
-        "options": _as_json(options),
-        "bad": bad,
-        "outside": plan.outside,
-        "shards": listed,
-    }
-    _write_manifest(data_list, manifest)
+    _write_manifest(data_list, _shard_manifest(listed, bad, plan, options))
     return bad
 
 
@@ -133,13 +131,13 @@ def tell_outcome(data_list: str, bad: Sequence[Failure], allow_bad: bool) -> int
     Returns:
         the exit status: 1 if utterances are bad and `allow_bad` is not given.
     """
-    totals = json.loads(manifest_of(data_list).read_text(encoding="utf-8"))["totals"]
+    totals = json.loads(manifest_path(data_list).read_text(encoding="utf-8"))["totals"]
     for key, reason in bad[:NAMED]:
         print(f"error: {key}: {reason}", file=sys.stderr)
 
     if len(bad) > NAMED:
         print(
-            f"error: and {len(bad) - NAMED} more, all of them in {manifest_of(data_list)}",
+            f"error: and {len(bad) - NAMED} more, all of them in {manifest_path(data_list)}",
             file=sys.stderr,
         )
 
@@ -171,18 +169,13 @@ def _pack_all(jobs: Sequence[ShardJob], executor: Executor) -> list[Receipt]:
     return [receipt for receipt, _ in outcomes]
 
 
-def _why(bad: Sequence[Failure], plan: ShardPlan) -> str:
-    """Say why some utterances are in no shard."""
-    reasons = [f"{key}: {reason}" for key, reason in bad[:3]]
-    reasons += [f"{key}: {seconds} s, in no group" for key, seconds in plan.outside[:3]]
-    return "; ".join(reasons)
-
-
-def _totals(
-    shards: Sequence[dict[str, Any]], bad: Sequence[Failure], plan: ShardPlan
+def _shard_manifest(
+    shards: Sequence[dict[str, Any]], bad: Sequence[Failure], plan: ShardPlan, options: ShardOptions
 ) -> dict[str, Any]:
-    """Return the sums of the manifest over all shards."""
-    return {
+    """Return the manifest of a shard list; options have the names that make_shard_list.py gives
+    them.
+    """
+    totals = {
         "utterances": sum(shard["utterances"] for shard in shards),
         "seconds": round(sum(shard["seconds"] for shard in shards), 3),
         "bytes": sum(shard["bytes"] for shard in shards),
@@ -190,16 +183,19 @@ def _totals(
         "bad": len(bad),
         "outside": len(plan.outside),
     }
-
-
-def _as_json(options: ShardOptions) -> dict[str, Any]:
-    """Return options by the names that make_shard_list.py gives them."""
-    return {
+    named_options = {
         "num_utts_per_shard": options.per_shard,
         "max_bytes_per_shard": options.max_bytes,
         "seed": options.seed,
         **asdict(options.storing),
         "filter_group": [group.name for group in options.groups],
+    }
+    return {
+        "totals": totals,
+        "options": named_options,
+        "bad": bad,
+        "outside": plan.outside,
+        "shards": shards,
     }
 
 
@@ -216,5 +212,5 @@ def _write_manifest(data_list: str, manifest: dict[str, Any]) -> None:
 
         fields.append(f"{json.dumps(name)}: {text}")
 
-    with written_aside(manifest_of(data_list), "w") as file:
+    with written_aside(manifest_path(data_list), "w") as file:
         file.write("{\n" + ",\n".join(fields) + "\n}\n")

@@ -19,20 +19,22 @@ from wenet_uio.base.files import naming
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.nemo_tarred import SUB
-from wenet_uio.prepare.audio_search import with_suffix_of_audio
-from wenet_uio.prepare.beside import FilesOfFolder, TextFile, files_of_corpus
+from wenet_uio.prepare.audio_search import ensure_audio_suffix
+from wenet_uio.prepare.beside import FilesOfFolder, corpus_files
 from wenet_uio.prepare.columns import named_columns
 from wenet_uio.prepare.corpus_parts import files_below
-from wenet_uio.prepare.division import PARTS, divide_corpus, part_of
+from wenet_uio.prepare.division import PARTS, names_divide_corpus, stated_part
 from wenet_uio.prepare.embedded import parquet_files
 from wenet_uio.prepare.forms import FORM_OF_SUFFIX, FORMS
-from wenet_uio.prepare.table_rows import BAR, STATED_SEPARATOR, TAB, lines_of_table
+from wenet_uio.prepare.table_rows import BAR, STATED_SEPARATOR, TAB, table_lines
 
 TABLES = (
     *("metadata.csv", "metadata.txt", "metadata.tsv", "metadata.jsonl"),
     *("metadata.xlsx", "metadata.ods"),
 )
 """Names of tables that describe the audio of their folder."""
+TABLE_SUFFIXES = (".tsv", ".csv", ".xlsx", ".ods", ".json", ".jsonl", ".list")
+"""Suffixes of files that may have the texts of a folder of no known form."""
 NEMO_TARS = "audio_*.tar"
 """Names of the tars of NeMo's converter."""
 SHARD_ID = "shard_id"
@@ -58,7 +60,7 @@ SHARE_OF_BARS = 0.9
 """More than this share of the rows of a table with bars have one."""
 
 
-def form_of(path: Path) -> str:
+def detect_form(path: Path) -> str:
     """Return the form of a file or folder of transcripts.
 
     Raises:
@@ -66,20 +68,20 @@ def form_of(path: Path) -> str:
             that tell.
     """
     if path.is_dir():
-        return _form_of_folder(path)
+        return _detect_folder_form(path)
 
     suffix = path.suffix.lower()
     if suffix == ".gz" and path.stem.lower().endswith(".jsonl"):
         return "lhotse"
     if suffix == ".txt" or is_transcripts(path):
-        return _form_of_text(path)
+        return _detect_text_form(path)
 
     if suffix[1:] in FORM_OF_SUFFIX:
         return FORM_OF_SUFFIX[suffix[1:]]
     if suffix == ".csv":
-        return _form_of_table(path)
+        return _detect_csv_form(path)
     if suffix in (".json", ".jsonl", ".list"):
-        return _form_of_lines(path)
+        return _detect_json_form(path)
 
     hint = OF_OTHERS.get(suffix, f"give --form {', '.join(FORMS)}")
     raise ListError(f"{path}: the name does not say the form of the file; {hint}")
@@ -96,9 +98,9 @@ def is_labels(path: str | Path) -> bool:
         return AUDACITY_LABEL.match(file.readline()) is not None
 
 
-def _form_of_text(path: Path) -> str:
+def _detect_text_form(path: Path) -> str:
     """Return the form of a .txt: Excel's Unicode text has tabs and names of columns."""
-    first_line = next((line for _, line in lines_of_table(path) if line.strip()), "")
+    first_line = next((line for _, line in table_lines(path) if line.strip()), "")
     columns = named_columns(first_line.replace('"', "").split(TAB))
     if "text" in columns and not {"wav", "start"}.isdisjoint(columns):
         return "tsv"
@@ -107,7 +109,7 @@ def _form_of_text(path: Path) -> str:
     return "ljspeech" if not is_transcripts(path) and _has_bars(path) else "transcripts"
 
 
-def _form_of_lines(path: Path) -> str:
+def _detect_json_form(path: Path) -> str:
     """Return the form of a file of JSON, by its first line; `nemo` for lists of any other kind."""
     with open(path, encoding="utf-8-sig", errors="replace") as file:
         first_line = file.readline().lstrip()
@@ -117,35 +119,36 @@ def _form_of_lines(path: Path) -> str:
     if CHAT_OF_FUNASR in first_line:
         return "funasr"
 
-    forms = (
-        form for form, fields in FIELDS.items() if all(f'"{name}"' in first_line for name in fields)
-    )
-    return next(forms, "nemo")
+    for form, fields in FIELDS.items():
+        if all(f'"{name}"' in first_line for name in fields):
+            return form
+
+    return "nemo"
 
 
-def _form_of_table(path: Path) -> str:
+def _detect_csv_form(path: Path) -> str:
     """Return `ljspeech` if nearly all rows have a bar, and commas separate no header or audio.
 
     Otherwise `csv`.
     """
-    first_line = next((line for _, line in lines_of_table(path)), "")
+    first_line = next((line for _, line in table_lines(path)), "")
     if STATED_SEPARATOR.fullmatch(first_line) or not _has_bars(path):
         return "csv"
 
     first_row = next(csv.reader([first_line]), [""])
     is_header = named_columns(first_row).keys() >= {"wav", "text"}
-    begins_with_audio = with_suffix_of_audio(first_row[0]) == first_row[0]
+    begins_with_audio = ensure_audio_suffix(first_row[0]) == first_row[0]
     return "csv" if len(first_row) > 1 and (is_header or begins_with_audio) else "ljspeech"
 
 
 def _has_bars(path: Path) -> bool:
     """Tell whether nearly all rows have a bar; the reader names the others."""
-    rows = (line for _, line in lines_of_table(path) if line.strip())
+    rows = (line for _, line in table_lines(path) if line.strip())
     has_bar = [BAR in row for row in itertools.islice(rows, LINES_LOOKED_AT)]
     return sum(has_bar) > SHARE_OF_BARS * len(has_bar)
 
 
-def _form_of_folder(folder: Path) -> str:
+def _detect_folder_form(folder: Path) -> str:
     """Return the form of a folder, by its files.
 
     Raises:
@@ -155,33 +158,29 @@ def _form_of_folder(folder: Path) -> str:
         return "kaldi"
 
     examples: dict[str, str] = {}  # form -> name of a file of this form
-    table = table_of(folder)
+    table = metadata_table(folder)
     if table:
-        examples[form_of(table)] = table.name
+        examples[detect_form(table)] = table.name
 
     files = list(files_below(folder))
-    for form, files_of_form in (
-        ("transcripts", [file for file in files if is_transcripts(file)]),
-        ("parquet", parquet_files(files)),
-    ):
-        if files_of_form:
-            examples[form] = str(files_of_form[0].relative_to(folder))
+    transcripts = [file for file in files if is_transcripts(file)]
+    parquet = parquet_files(files)
+    if transcripts:
+        examples["transcripts"] = str(transcripts[0].relative_to(folder))
+    if parquet:
+        examples["parquet"] = str(parquet[0].relative_to(folder))
 
-    beside = files_of_corpus(folder)
+    beside = corpus_files(folder)
     examples |= _forms_beside(beside)
-    if len(examples) > 1:
-        raise _two_readings(folder, examples)
-
     if not examples:
-        raise ListError(
-            f"{folder}: no form of corpus is recognised: {_contents(beside, files)}; "
-            f"{_forms(files)}"
-        )
+        raise _unknown_form(folder, beside, files)
+    if len(examples) > 1:
+        raise _ambiguous_form(folder, examples)
 
     return next(iter(examples))
 
 
-def table_of(folder: Path) -> Path | None:
+def metadata_table(folder: Path) -> Path | None:
     """Return the table that describes the audio of a folder, if there is one."""
     return next((folder / name for name in TABLES if (folder / name).is_file()), None)
 
@@ -198,44 +197,36 @@ def _forms_beside(files: FilesOfFolder) -> dict[str, str]:
         form = file.form
         if form == "pairs" and form not in example_of and is_labels(file.path):
             form = "audacity"
-        if file.audio or _may_be_apart(file, files):
+        # Words of many recordings, files that name their media, and times if there is no audio
+        is_apart = file.form in ("ctm", "stm", "elan") or (not files.audio and file.form != "pairs")
+        if file.audio or is_apart:
             example_of[form] = file.path.name
 
     return example_of
 
 
-def _may_be_apart(file: TextFile, files: FilesOfFolder) -> bool:
-    """Tell whether the audio of a file may be elsewhere.
+def _unknown_form(folder: Path, beside: FilesOfFolder, files: Sequence[Path]) -> ListError:
+    """Return an error that says what is in a folder of no known form, and what to do."""
+    contents = "it has no file"
+    if files:
+        suffixes = Counter(path.suffix or path.name for path in files).most_common(4)
+        counts = ", ".join(f"{count} {suffix}" for suffix, count in suffixes)
+        contents = (
+            f"{len(beside.audio)} audio files, and none has a file of text of the same name "
+            f"({counts})"
+        )
 
-    So it may for words of many recordings, for files that name their media, and for times if there
-    is no audio.
-    """
-    return file.form in ("ctm", "stm", "elan") or (not files.audio and file.form != "pairs")
-
-
-def _contents(files: FilesOfFolder, all_files: Sequence[Path]) -> str:
-    """Say what is in a folder of no known form."""
-    if not all_files:
-        return "it has no file"
-
-    suffixes = Counter(path.suffix or path.name for path in all_files).most_common(4)
-    listed = ", ".join(f"{count} {suffix}" for suffix, count in suffixes)
-    return (
-        f"{len(files.audio)} audio files, and none has a file of text of the same name ({listed})"
-    )
-
-
-def _forms(files: Sequence[Path]) -> str:
-    """Say what to do about a folder of no known form."""
-    suffixes = (".tsv", ".csv", ".xlsx", ".ods", ".json", ".jsonl", ".list")
-    tables = [path for path in files if path.suffix.lower() in suffixes]
+    tables = [path for path in files if path.suffix.lower() in TABLE_SUFFIXES]
     # A release has small tables too, of durations or reports, beside the large ones of texts.
     largest = max(tables, key=lambda path: path.stat().st_size, default=None)
     example = f", such as {largest.name}" if largest else ""
-    return f"name a file of transcripts{example}, or give --form {', '.join(FORMS)}"
+    return ListError(
+        f"{folder}: no form of corpus is recognised: {contents}; name a file of "
+        f"transcripts{example}, or give --form {', '.join(FORMS)}"
+    )
 
 
-def _two_readings(path: Path, example_of: dict[str, str]) -> ListError:
+def _ambiguous_form(path: Path, example_of: dict[str, str]) -> ListError:
     """Return an error that names each form that a folder may have, with an example."""
     readings = []
     for form, example in sorted(example_of.items()):
@@ -245,15 +236,15 @@ def _two_readings(path: Path, example_of: dict[str, str]) -> ListError:
     return ListError(f"{path}: may be {', or '.join(readings)}")
 
 
-def with_parts_of_folders(lines: Sequence[RawLine], folder: Path) -> list[RawLine]:
+def add_folder_parts(lines: Sequence[RawLine], folder: Path) -> list[RawLine]:
     """Return the lines with the parts that the folders of their audio name.
 
     They stay as they are unless the folders divide the corpus.
 
     `folder/train/a.wav` is of the part train.
     """
-    parts = [_part_of_folder(line.wav, folder) for line in lines]
-    if not divide_corpus(parts) or any(map(part_of, lines)):
+    parts = [_top_folder_part(line.wav, folder) for line in lines]
+    if not names_divide_corpus(parts) or any(map(stated_part, lines)):
         return list(lines)
 
     return [
@@ -262,7 +253,7 @@ def with_parts_of_folders(lines: Sequence[RawLine], folder: Path) -> list[RawLin
     ]
 
 
-def _part_of_folder(wav: str, folder: Path) -> str | None:
+def _top_folder_part(wav: str, folder: Path) -> str | None:
     try:
         top_name, *inner_names = Path(wav).relative_to(folder).parts
     except ValueError:
@@ -270,7 +261,7 @@ def _part_of_folder(wav: str, folder: Path) -> str | None:
     return PARTS.get(top_name.lower()) if inner_names else None
 
 
-def hint_of_tars(source: Path, lines: Sequence[RawLine]) -> str:
+def tarred_audio_hint(source: Path, lines: Sequence[RawLine]) -> str:
     """Return what to do with a manifest of NeMo whose audio is in tars; empty for other files.
 
     Args:
@@ -279,7 +270,7 @@ def hint_of_tars(source: Path, lines: Sequence[RawLine]) -> str:
     if any(os.path.isfile(line.wav) for line in lines):  # noqa: PTH113 - the name may be too long
         return ""
 
-    folder = folder_of(source)
+    folder = containing_folder(source)
     # NeMo writes the manifest of each tar to a folder beside the tars.
     tars = (tar for place in (folder, folder.parent) for tar in place.glob(NEMO_TARS))
     in_tars = any(SHARD_ID in line.extra for line in lines) or next(tars, None) is not None
@@ -297,27 +288,27 @@ def hint_of_tars(source: Path, lines: Sequence[RawLine]) -> str:
     return f"{hint}; to convert it, first unpack each tar: tools/extract_shard.py TAR --to {folder}"
 
 
-def folder_of(path: Path) -> Path:
+def containing_folder(path: Path) -> Path:
     """Return the folder of a file; a folder is its own."""
     return path if path.is_dir() else path.parent
 
 
-def description(path: Path, form: str, lines: Sequence[RawLine]) -> str:
+def describe_corpus(path: Path, form: str, lines: Sequence[RawLine]) -> str:
     """Describe what was understood of a corpus, for the user to check before files are written.
 
     The first SHOWN utterances are part of it.
     """
-    parts = Counter(filter(None, map(part_of, lines)))
+    parts = Counter(filter(None, map(stated_part, lines)))
     counts = ", ".join(f"{part} {count}" for part, count in parts.items())
     parts_shown = f"; parts: {counts}" if parts else ""
     recordings = len({line.wav for line in lines})
 
+    examples: list[str] = []
+    for line in lines[:SHOWN]:
+        span = f", {line.start:g} s to {line.end:g} s" if line.end is not None else ""
+        examples.append(f'  {line.wav}{span}: "{line.text}"')
+
     return (
         f"{path}: {FORMS[form].meaning} (--form {form}); {len(lines)} utterances in {recordings} audio "
-        f"files{parts_shown}\n" + "\n".join(map(_shown, lines[:SHOWN]))
+        f"files{parts_shown}\n" + "\n".join(examples)
     )
-
-
-def _shown(line: RawLine) -> str:
-    span = f", {line.start:g} s to {line.end:g} s" if line.end is not None else ""
-    return f'  {line.wav}{span}: "{line.text}"'

@@ -10,8 +10,9 @@ import gzip
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from wenet_uio.audio.decoders import AudioError, AudioInfo
@@ -24,7 +25,7 @@ from wenet_uio.dataset.storage import objects
 from wenet_uio.prepare.audio_headers import inside_audio, read_headers
 from wenet_uio.prepare.audio_of_lines import missing_audio
 from wenet_uio.prepare.corpus_parts import tell_left_out
-from wenet_uio.prepare.embedded import cell_of, write_audio
+from wenet_uio.prepare.embedded import parquet_cell, write_audio
 from wenet_uio.prepare.forms import FORMS
 from wenet_uio.prepare.kaldi_tables import (
     by_key,
@@ -33,10 +34,10 @@ from wenet_uio.prepare.kaldi_tables import (
     write_audio_tables,
     write_table,
 )
-from wenet_uio.prepare.looking import folder_of, form_of, hint_of_tars
+from wenet_uio.prepare.looking import containing_folder, detect_form, tarred_audio_hint
 from wenet_uio.prepare.own_corpus import BY_LOOKING, ReadOptions, read_lines, read_transcripts
 from wenet_uio.prepare.readers import KALDI_TABLES
-from wenet_uio.prepare.texts import normalised
+from wenet_uio.prepare.texts import normalise_lines
 
 DIGITS = 6
 """Seconds are written with at most this many decimal places."""
@@ -73,16 +74,16 @@ def convert_manifest(
     """
     options = replace(options, form=read_as)
     read = read_transcripts if options.searches(Path(source)) else read_lines
-    folder_of_paths = _folder_of_paths(Path(source), read_as)
-    with_paths = [
-        replace(line, wav=_absolute(line.wav, folder_of_paths))
+    relative_to = _folder_of_paths(Path(source), read_as)
+    lines = [
+        replace(line, wav=_absolute_path(line.wav, relative_to))
         for line in read(Path(source), options)
     ]
-    lines = with_distinct_keys(with_paths)
+    lines = with_distinct_keys(lines)
     if text not in ("keep", "none"):
-        lines = normalised(lines, text)
+        lines = normalise_lines(lines, text)
     _check_keys(source, lines)
-    lines = _with_existing_audio(source, lines, options.allow_bad)
+    lines = _keep_existing_audio(source, lines, options.allow_bad)
     lines = inside_audio(lines, source, executor)
     folder = Path(target, "audio") if write_as == "kaldi" else Path(f"{target}.audio")
     written = write_audio([(line.wav, line.key) for line in lines], folder.absolute())
@@ -104,7 +105,7 @@ def _check_keys(source: str, lines: Sequence[RawLine]) -> None:
         wav_of[line.key] = line.wav
 
 
-def _with_existing_audio(source: str, lines: Sequence[RawLine], allow_bad: bool) -> list[RawLine]:
+def _keep_existing_audio(source: str, lines: Sequence[RawLine], allow_bad: bool) -> list[RawLine]:
     """Return the lines whose audio files exist.
 
     Raises:
@@ -113,7 +114,7 @@ def _with_existing_audio(source: str, lines: Sequence[RawLine], allow_bad: bool)
     wavs = dict.fromkeys(line.wav for line in lines)
     missing = dict.fromkeys(wav for wav in wavs if _is_missing(wav))
     if missing and not allow_bad:
-        raise missing_audio(source, missing, hint_of_tars(Path(source), lines))
+        raise missing_audio(source, missing, tarred_audio_hint(Path(source), lines))
 
     tell_left_out(f"{source}: audio files not found", list(missing))
     return [line for line in lines if line.wav not in missing]
@@ -127,12 +128,13 @@ def write_raw(lines: Sequence[RawLine], path: str, executor: Executor) -> None:
 
 def write_nemo(lines: Sequence[RawLine], path: str, executor: Executor) -> None:
     """Write a NeMo manifest, with `key` and all other fields of the lines."""
-    infos = _infos([line.wav for line in lines if _needs_length(line)], executor)
+    unmeasured = [line for line in lines if line.end is None and "duration" not in line.extra]
+    infos = _read_infos([line.wav for line in unmeasured], executor)
     with written_aside(path, "w") as file:
         for line in lines:
             values = {
                 "audio_filepath": line.wav,
-                "duration": _duration(line, infos),
+                "duration": _line_seconds(line, infos),
                 "text": line.text,
             }
             if line.start or line.end is not None:
@@ -152,14 +154,24 @@ def write_kaldi(lines: Sequence[RawLine], folder: str, executor: Executor) -> No
         ListError: a key or a value does not fit into a table, or audio cannot be read.
     """
     into = Path(folder)
-    _tell_lost_fields(lines, folder)
-    fields = _fields_of_all(lines)
+    lost = {name for line in lines for name in line.extra} - {*KALDI_TABLES.values(), "channel"}
+    if lost:
+        print(
+            f"{folder}: Kaldi has no table for {', '.join(sorted(lost))}; left out", file=sys.stderr
+        )
+
+    fields: dict[str, str] = {}  # table -> field that every utterance has
+    for table, field in KALDI_TABLES.items():
+        if all(field in line.extra for line in lines):
+            fields[table] = field
+
     _check_rows(lines, into, fields)
     ordered = sorted(lines, key=lambda line: by_key(line.key))
-    has_parts = any(
-        line.start or line.end is not None or "channel" in line.extra for line in ordered
-    )
-    span_of = _kaldi_span(ordered, executor) if has_parts else None
+    span_of = None
+    if any(line.start or line.end is not None or "channel" in line.extra for line in ordered):
+        infos = _read_infos([line.wav for line in ordered if line.end is None], executor)
+        span_of = partial(_format_span, infos=infos)
+
     for stale in KALDI_TABLES.keys() - fields:
         (into / stale).unlink(missing_ok=True)
 
@@ -167,24 +179,6 @@ def write_kaldi(lines: Sequence[RawLine], folder: str, executor: Executor) -> No
     write_audio_tables(into, ordered, lambda line: line.wav, span_of)
     for table, field in fields.items():
         write_table(into / table, ((line.key, line.extra[field]) for line in ordered))
-
-
-def _tell_lost_fields(lines: Sequence[RawLine], folder: str) -> None:
-    written = {*KALDI_TABLES.values(), "channel"}
-    lost = {name for line in lines for name in line.extra} - written
-    if lost:
-        print(
-            f"{folder}: Kaldi has no table for {', '.join(sorted(lost))}; left out", file=sys.stderr
-        )
-
-
-def _fields_of_all(lines: Sequence[RawLine]) -> dict[str, str]:
-    """Return tables that can be written, with their fields: those whose field every utterance has."""
-    return {
-        table: field
-        for table, field in KALDI_TABLES.items()
-        if all(field in line.extra for line in lines)
-    }
 
 
 def _check_rows(lines: Sequence[RawLine], folder: Path, fields: Mapping[str, str]) -> None:
@@ -195,23 +189,19 @@ def _check_rows(lines: Sequence[RawLine], folder: Path, fields: Mapping[str, str
             check_row(folder / table, line.key, line.extra[field])
 
 
-def _kaldi_span(lines: Sequence[RawLine], executor: Executor) -> Callable[[RawLine], str]:
-    """Return a function that returns `start end` of an utterance in seconds, and its channel.
+def _format_span(line: RawLine, infos: Mapping[str, AudioInfo]) -> str:
+    """Return `start end` of an utterance in seconds, and its channel, as in `segments`.
 
-    Headers are read for lines without an end.
+    Args:
+        infos: headers of the audio of lines without an end.
     """
-    infos = _infos([line.wav for line in lines if line.end is None], executor)
+    end = line.end
+    if end is None:
+        info = infos[line.wav]
+        end = info.num_samples / info.sample_rate
 
-    def span(line: RawLine) -> str:
-        end = line.end
-        if end is None:
-            info = infos[line.wav]
-            end = info.num_samples / info.sample_rate
-
-        channel = f" {line.extra['channel']}" if "channel" in line.extra else ""
-        return f"{round(line.start, DIGITS)} {round(end, DIGITS)}{channel}"
-
-    return span
+    channel = f" {line.extra['channel']}" if "channel" in line.extra else ""
+    return f"{round(line.start, DIGITS)} {round(end, DIGITS)}{channel}"
 
 
 def write_lhotse(lines: Sequence[RawLine], path: str, executor: Executor) -> None:
@@ -231,33 +221,31 @@ def write_lhotse(lines: Sequence[RawLine], path: str, executor: Executor) -> Non
     except ModuleNotFoundError:
         raise ListError(f"{path}: writing cuts needs lhotse; pip install lhotse") from None
 
-    infos = _infos([line.wav for line in lines], executor)
+    infos = _read_infos([line.wav for line in lines], executor)
     names = recording_names([line.wav for line in lines])
-
-    def cut_of(line: RawLine) -> MonoCut:
-        """Return the cut of a line: a recording, and a supervision as long as the cut."""
-        info, name, extra = infos[line.wav], names[line.wav], dict(line.extra)
-        source_type = "url" if "://" in line.wav else "file"
-        source = AudioSource(source_type, list(range(info.channels)), line.wav)
-        length = info.num_samples / info.sample_rate
-        recording = Recording(name, [source], info.sample_rate, info.num_samples, length)
-
-        channel, duration = extra.pop("channel", 0), _duration(line, infos)
-        own_fields = {field: extra.pop(field, None) for field in ("speaker", "language", "gender")}
-        for field in ("duration", "sampling_rate"):  # stated by cut and recording
-            extra.pop(field, None)
-
-        supervision = SupervisionSegment(
-            line.key, name, 0.0, duration, channel, line.text, custom=extra or None, **own_fields
-        )
-        start = round(line.start, DIGITS)
-        return MonoCut(line.key, start, duration, channel, [supervision], recording=recording)
 
     with written_aside(path) as file:
         # Without a name and a time in its header, the same cuts give the same bytes.
         plain = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if path.endswith(".gz") else file
         for line in lines:
-            plain.write(json.dumps(cut_of(line).to_dict(), ensure_ascii=False).encode() + b"\n")
+            info, name, extra = infos[line.wav], names[line.wav], dict(line.extra)
+            source_type = "url" if "://" in line.wav else "file"
+            source = AudioSource(source_type, list(range(info.channels)), line.wav)
+            length = info.num_samples / info.sample_rate
+            recording = Recording(name, [source], info.sample_rate, info.num_samples, length)
+
+            channel, duration = extra.pop("channel", 0), _line_seconds(line, infos)
+            own = {field: extra.pop(field, None) for field in ("speaker", "language", "gender")}
+            for field in ("duration", "sampling_rate"):  # stated by cut and recording
+                extra.pop(field, None)
+
+            supervision = SupervisionSegment(
+                line.key, name, 0.0, duration, channel, line.text, custom=extra or None, **own
+            )
+            start = round(line.start, DIGITS)
+            cut = MonoCut(line.key, start, duration, channel, [supervision], recording=recording)
+            plain.write(json.dumps(cut.to_dict(), ensure_ascii=False).encode() + b"\n")
+
         if plain is not file:
             plain.close()
 
@@ -265,7 +253,7 @@ def write_lhotse(lines: Sequence[RawLine], path: str, executor: Executor) -> Non
 WRITERS = {"raw": write_raw, "nemo": write_nemo, "kaldi": write_kaldi, "lhotse": write_lhotse}
 
 
-def _infos(wavs: Sequence[str], executor: Executor) -> dict[str, AudioInfo]:
+def _read_infos(wavs: Sequence[str], executor: Executor) -> dict[str, AudioInfo]:
     """Read the header of each audio file once.
 
     Raises:
@@ -289,11 +277,7 @@ def _infos(wavs: Sequence[str], executor: Executor) -> dict[str, AudioInfo]:
     return infos
 
 
-def _needs_length(line: RawLine) -> bool:
-    return line.end is None and "duration" not in line.extra
-
-
-def _duration(line: RawLine, infos: dict[str, AudioInfo]) -> float:
+def _line_seconds(line: RawLine, infos: dict[str, AudioInfo]) -> float:
     """Return seconds of an utterance: by the header if it was read, else as the line states."""
     if line.wav in infos:
         info = infos[line.wav]
@@ -309,7 +293,7 @@ def _duration(line: RawLine, infos: dict[str, AudioInfo]) -> float:
 
 
 def _is_missing(wav: str) -> bool:
-    if cell_of(wav):
+    if parquet_cell(wav):
         return False
     file = place_of(objects.without_scheme(wav)).path
     return not objects.is_remote(wav) and not os.path.isfile(file)  # noqa: PTH113 - the name may be too long
@@ -317,12 +301,12 @@ def _is_missing(wav: str) -> bool:
 
 def _folder_of_paths(source: Path, form: str | None) -> Path:
     """Return the folder of relative paths that do not exist relative to the working folder."""
-    form = form or (form_of(source) if source.exists() else None)
+    form = form or (detect_form(source) if source.exists() else None)
     is_relative = form is not None and FORMS[form].is_relative_to_file
-    return folder_of(source) if is_relative else Path()
+    return containing_folder(source) if is_relative else Path()
 
 
-def _absolute(wav: str, folder: Path) -> str:
+def _absolute_path(wav: str, folder: Path) -> str:
     if "://" in wav:
         return wav
 

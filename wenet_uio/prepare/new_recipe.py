@@ -66,7 +66,7 @@ def write_recipe(template: Path, folder: Path, name: str, options: dict[str, str
 
         script.write_text(_with_home(text, folder), encoding="utf-8")
         configs = sorted(path.name for path in aside.glob("conf/*.yaml"))
-        (aside / "README.md").write_text(_readme(name, options, configs), encoding="utf-8")
+        (aside / "README.md").write_text(_recipe_readme(name, options, configs), encoding="utf-8")
 
 
 def require_new(folder: Path, name: str) -> None:
@@ -150,7 +150,7 @@ def _with_home(script: str, folder: Path) -> str:
     return script.replace(FROM_CLONE, f". {shlex.quote(str(recipe_home() / 'path.sh'))}")
 
 
-def _readme(name: str, options: dict[str, str], configs: Sequence[str]) -> str:
+def _recipe_readme(name: str, options: dict[str, str], configs: Sequence[str]) -> str:
     """Return the README of a new recipe."""
     made = " ".join(f"--{option} {shlex.quote(value)}" for option, value in options.items())
     results = "\n".join(f"| `conf/{config}` |" + " not run |" * 5 for config in configs)

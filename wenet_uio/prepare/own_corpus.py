@@ -14,23 +14,23 @@ from wenet_uio.dataset.formats.keys import Audio
 from wenet_uio.prepare.audio_headers import inside_audio
 from wenet_uio.prepare.audio_of_lines import (
     AudioSearch,
+    find_audio_files,
     tell_unused,
-    with_audio,
-    with_audio_files,
+    use_one_recording,
 )
 from wenet_uio.prepare.corpus_parts import Recording
-from wenet_uio.prepare.division import PART_COLUMNS, divide, part_of
+from wenet_uio.prepare.division import PART_COLUMNS, divide_utterances, stated_part
 from wenet_uio.prepare.forms import FORMS
 from wenet_uio.prepare.looking import (
-    description,
-    folder_of,
-    form_of,
-    table_of,
-    with_parts_of_folders,
+    add_folder_parts,
+    containing_folder,
+    describe_corpus,
+    detect_form,
+    metadata_table,
 )
-from wenet_uio.prepare.piped_audio import with_outputs
-from wenet_uio.prepare.separated import TableOptions, field_of
-from wenet_uio.prepare.texts import TEXTS, normalised
+from wenet_uio.prepare.piped_audio import run_commands
+from wenet_uio.prepare.separated import TableOptions, known_field
+from wenet_uio.prepare.texts import TEXTS, normalise_lines
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ class ReadOptions:
         """Tell whether the audio of transcripts is searched by name."""
         if self.audio is not None:
             return True
-        form = self.form or (form_of(path) if path.exists() else None)
+        form = self.form or (detect_form(path) if path.exists() else None)
         return form is not None and FORMS[form].audio in ("names", "tables")
 
-    def of_table(self, path: Path) -> TableOptions:
+    def table_options(self, path: Path) -> TableOptions:
         """Return how a table is read."""
         is_folder = self.audio is not None and self.audio.is_dir()
         searched_folder = self.audio if is_folder else None
@@ -170,15 +170,16 @@ def read_corpus(
             `read_transcripts`, `inside_audio` and `into_parts`.
     """
     lines = read_transcripts(transcripts, options)
-    if (dev or test) and not any(part_of(line) for line in lines):
-        lines = _of_part("train", lines, transcripts)
+    if (dev or test) and not any(stated_part(line) for line in lines):
+        lines = _assign_part("train", lines, transcripts)
 
     for part, path in (("dev", dev), ("test", test)):
         if path:
-            of_file = read_transcripts(path, options)
-            if part == "test" and _are_those_of_dev(of_file, lines):
+            part_lines = read_transcripts(path, options)
+            dev_audio = {_audio_span(line) for line in lines if stated_part(line) == "dev"}
+            if part == "test" and {_audio_span(line) for line in part_lines} == dev_audio:
                 continue  # dev is decoded as test
-            lines += _of_part(part, of_file, path)
+            lines += _assign_part(part, part_lines, path)
 
     return into_parts(inside_audio(lines, str(transcripts), THREADS), text)
 
@@ -191,8 +192,8 @@ def read_lines(path: Path, options: ReadOptions) -> list[RawLine]:
     Raises:
         ListError: the file is missing, empty or not in its form, or its form is not known.
     """
-    lines, form = _read(path, options)
-    print(description(path, form, lines), flush=True)
+    lines, form = _read_by_form(path, options)
+    print(describe_corpus(path, form, lines), flush=True)
     return lines
 
 
@@ -206,21 +207,21 @@ def read_transcripts(path: Path, options: ReadOptions = BY_LOOKING) -> list[RawL
         ListError: as `read_lines`; or audio is missing, or may be one of several files.
     """
     path = path.absolute()
-    lines, form = _read(path, options)
+    lines, form = _read_by_form(path, options)
     if FORMS[form].audio != "inside":
-        lines = _with_absolute_audio(lines, path, form, options)
+        lines = _locate_audio(lines, path, form, options)
     if not lines:
         raise ListError(f"{path}: no utterance in it whose audio exists")
     if path.is_dir() and FORMS[form].names_all_audio:
         tell_unused(lines, path, options.audio or path)
     if path.is_dir() and form != "kaldi":
-        lines = with_parts_of_folders(lines, path)
+        lines = add_folder_parts(lines, path)
 
-    print(description(path, form, lines), flush=True)
+    print(describe_corpus(path, form, lines), flush=True)
     return lines
 
 
-def _with_absolute_audio(
+def _locate_audio(
     lines: Sequence[RawLine], path: Path, form: str, options: ReadOptions
 ) -> list[RawLine]:
     """Return the lines with absolute paths of their audio; those of missing audio may be left out.
@@ -228,32 +229,32 @@ def _with_absolute_audio(
     `--audio` may be the one recording of all lines. If it is a folder, audio is searched in it.
     """
     if options.audio is not None and options.audio.is_file():
-        return with_audio(lines, path, options.audio)
+        return use_one_recording(lines, path, options.audio)
 
-    beside = folder_of(path)
+    beside = containing_folder(path)
     audio = FORMS[form].audio
     searched_folder = options.audio
     if searched_folder is None and audio in ("names", "tables"):
         searched_folder = beside
 
     search = AudioSearch(options.folders(beside), searched_folder, audio == "tables")
-    return with_audio_files(lines, path, search, options.allow_bad)
+    return find_audio_files(lines, path, search, options.allow_bad)
 
 
-def _read(path: Path, options: ReadOptions) -> tuple[list[RawLine], str]:
+def _read_by_form(path: Path, options: ReadOptions) -> tuple[list[RawLine], str]:
     """Read the utterances by the reader of their form; return them and the form."""
     if not path.exists():
         raise ListError(f"{path}: not there; name a file of transcripts, or a folder")
 
-    name = options.form or form_of(path)
+    name = options.form or detect_form(path)
     form = FORMS[name]
-    table = table_of(path) if path.is_dir() and form.describes_folder else None
+    table = metadata_table(path) if path.is_dir() and form.describes_folder else None
     source = table or path
     if form.has_columns:
-        lines = form.read(str(source), options.text_field, options.of_table(source))
+        lines = form.read(str(source), options.text_field, options.table_options(source))
     elif name == "kaldi":
         with_commands = form.read(str(source), options.text_field, True)
-        lines = with_outputs(with_commands, path, options.outputs, options.allow_bad)
+        lines = run_commands(with_commands, path, options.outputs, options.allow_bad)
     elif options.audio_field:
         tables = ", ".join(sorted(name for name, form in FORMS.items() if form.has_columns))
         raise ListError(f"{path}: --audio_field is for tables ({tables})")
@@ -276,43 +277,40 @@ def into_parts(lines: Sequence[RawLine], normalisation: str) -> dict[str, list[R
 
     Raises:
         ListError: two utterances have the same key, or an utterance is of a channel other than the
-            first; also the errors of `divide`.
+            first; also the errors of `divide_utterances`.
     """
-    lines = normalised(_with_keys(lines), normalisation)
+    lines = normalise_lines(_distinct_keys(lines), normalisation)
     for line in lines:
         channel = line.extra.get("channel")
         if channel not in (None, "", 0, "0"):
             raise ListError(f"{line.key}: channel {channel}; save the channel as a file of its own")
 
-    def recording(line: RawLine) -> Recording:
-        return Recording(line.key, Path(line.wav), line.text, line.start, line.end)
+    parts: dict[str, list[Recording]] = {}
+    for part, members in divide_utterances(lines).items():
+        parts[part] = [
+            Recording(line.key, Path(line.wav), line.text, line.start, line.end) for line in members
+        ]
 
-    return {part: list(map(recording, members)) for part, members in divide(lines).items()}
-
-
-def _are_those_of_dev(lines: Sequence[RawLine], corpus: Sequence[RawLine]) -> bool:
-    """Tell whether the lines are the development part of the corpus."""
-    in_dev = {_audio_of(line) for line in corpus if part_of(line) == "dev"}
-    return {_audio_of(line) for line in lines} == in_dev
+    return parts
 
 
-def _audio_of(line: RawLine) -> Audio:
+def _audio_span(line: RawLine) -> Audio:
     """Return the audio of a line: file, start and end."""
     return line.wav, line.start, line.end
 
 
-def _of_part(part: str, lines: Sequence[RawLine], path: Path) -> list[RawLine]:
+def _assign_part(part: str, lines: Sequence[RawLine], path: Path) -> list[RawLine]:
     """Return the lines of a file of one part, with this part in their fields."""
     for line in lines:
-        if part_of(line) not in (part, None):
+        if stated_part(line) not in (part, None):
             raise ListError(
-                f"{path}: {line.key}: {PART_COLUMNS} says {field_of(line, 'part')!r} in the file "
+                f"{path}: {line.key}: {PART_COLUMNS} says {known_field(line, 'part')!r} in the file "
                 f"of {part}"
             )
     return [replace(line, extra=line.extra | {"part": part}) for line in lines]
 
 
-def _with_keys(lines: Sequence[RawLine]) -> list[RawLine]:
+def _distinct_keys(lines: Sequence[RawLine]) -> list[RawLine]:
     """Return lines with unique keys by the rule of `formats/keys.py`.
 
     Lines without a key of their own each need audio of their own.

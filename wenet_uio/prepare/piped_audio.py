@@ -7,7 +7,7 @@ A command of a table can do anything, so it runs only if the user trusts the tab
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import sha1
@@ -32,7 +32,7 @@ def is_command(wav: str) -> bool:
     return wav.rstrip().endswith(PIPE)
 
 
-def with_outputs(
+def run_commands(
     lines: Sequence[RawLine], path: Path, folder: Path | None, allow_bad: bool
 ) -> list[RawLine]:
     """Return the lines with files in place of commands, which are run several at a time.
@@ -51,11 +51,22 @@ def with_outputs(
     if not keys:
         return list(lines)
     if folder is None:
-        raise _not_trusted(path, list(keys))
+        raise ListError(
+            f"{path}: {len(keys)} of its recordings are commands, which are not run unless you "
+            "trust them: --trust_commands runs each once and keeps its audio; one of them is "
+            f"`{list(keys)[-1]}`"
+        )
 
     print(f"{path}: runs {len(keys)} commands for audio; their audio is in {folder}", flush=True)
-    files = {command: _file_of(folder, key, command) for command, key in keys.items()}
-    reasons = _run_all(files)
+    files = {command: _output_file(folder, key, command) for command, key in keys.items()}
+    reasons: dict[str, str] = {}  # of the commands that fail
+    with ThreadPoolExecutor(cpu_count()) as pool:
+        for command, reason in zip(
+            files, pool.map(_run_command, files, files.values()), strict=True
+        ):
+            if reason:
+                reasons[command] = reason
+
     failures = [f"{keys[command]}: `{command}` {reason}" for command, reason in reasons.items()]
     if failures and not allow_bad:
         raise ListError(
@@ -71,29 +82,13 @@ def with_outputs(
     ]
 
 
-def _not_trusted(path: Path, commands: Sequence[str]) -> ListError:
-    return ListError(
-        f"{path}: {len(commands)} of its recordings are commands, which are not run unless you "
-        "trust them: --trust_commands runs each once and keeps its audio; one of them is "
-        f"`{commands[-1]}`"
-    )
-
-
-def _run_all(file_of: Mapping[str, Path]) -> dict[str, str]:
-    """Run commands, several at a time; return those that fail, each with the reason."""
-    with ThreadPoolExecutor(cpu_count()) as pool:
-        reasons = list(pool.map(_run, file_of.keys(), file_of.values()))
-
-    return {command: reason for command, reason in zip(file_of, reasons, strict=True) if reason}
-
-
-def _file_of(folder: Path, key: str, command: str) -> Path:
+def _output_file(folder: Path, key: str, command: str) -> Path:
     """Return the file of the output of a command; another command has another file."""
     name = key.replace("/", "-")
     return folder.absolute() / f"{name}-{sha1(command.encode()).hexdigest()[:8]}.wav"
 
 
-def _run(command: str, file: Path) -> str:
+def _run_command(command: str, file: Path) -> str:
     """Write the output of a command to a file, unless it is there; return why it fails, or ''."""
     if file.exists():
         return ""

@@ -23,7 +23,7 @@ KALDI_TABLES = {"utt2dur": "duration", "utt2spk": "speaker", "utt2lang": "langua
 """Kaldi tables with one field of each utterance, by the name of the field in `RawLine.extra`."""
 
 
-def _with_names_of_lists(text: str, text_field: str | None) -> str:
+def _rename_hub_fields(text: str, text_field: str | None) -> str:
     """Return a line of JSON in which the audio is `wav` and the text is `txt`.
 
     Tables may have them under any of their known names.
@@ -55,7 +55,7 @@ def read_list(path: str, text_field: str | None = None) -> list[RawLine]:
             continue
 
         try:
-            entry = _with_names_of_lists(text, text_field) if is_of_the_hub else text
+            entry = _rename_hub_fields(text, text_field) if is_of_the_hub else text
             line = parse_raw_line(entry, text_field)
         except ListError as error:
             raise ListError(f"{path}:{number}: {error}") from None
@@ -94,12 +94,12 @@ def read_kaldi(
     for table, field in KALDI_TABLES.items():
         path = Path(folder, table)
         if path.exists():
-            lines = _with_field(lines, field, read_filled_table(str(path)))
+            lines = _add_field(lines, field, read_filled_table(str(path)))
 
     return lines
 
 
-def _with_field(lines: list[RawLine], field: str, values: dict[str, str]) -> list[RawLine]:
+def _add_field(lines: list[RawLine], field: str, values: dict[str, str]) -> list[RawLine]:
     """Return the lines with a field of a table; a line that the table lacks stays as it is."""
     parse = float if field == "duration" else str
     return [

@@ -21,9 +21,9 @@ from wenet_uio.dataset.formats.keys import key_of_audio, one_word
 from wenet_uio.dataset.storage import objects
 from wenet_uio.prepare.audio_search import (
     audio_below,
-    composed,
+    compose_accents,
     file_at,
-    with_slashes,
+    slash_separated,
     without_upload,
 )
 from wenet_uio.prepare.columns import (
@@ -32,9 +32,9 @@ from wenet_uio.prepare.columns import (
     Choice,
     Columns,
     columns_by_name,
-    has_suffix_of_audio,
+    has_audio_suffix,
     named_columns,
-    seconds_of,
+    parse_seconds,
 )
 from wenet_uio.prepare.corpus_parts import tell_left_out
 from wenet_uio.prepare.table_rows import (
@@ -43,7 +43,7 @@ from wenet_uio.prepare.table_rows import (
     TAB,
     Rows,
     Table,
-    table_of_text,
+    parse_table,
 )
 
 GUESS = "wenet_uio.addons.corpora.guessed_columns:understand"
@@ -82,14 +82,14 @@ def read_tsv(
     """Read a TSV, see `read_table`; quotes have no special meaning, except as spreadsheets use
     them.
     """
-    return read_table(path, table_of_text(path, TAB), text_field, options)
+    return read_table(path, parse_table(path, TAB), text_field, options)
 
 
 def read_csv(
     path: str, text_field: str | None = None, options: TableOptions = BY_LOOKING
 ) -> list[RawLine]:
     """Read a CSV, see `read_table`; a field may be in quotes."""
-    return read_table(path, table_of_text(path, COMMA), text_field, options)
+    return read_table(path, parse_table(path, COMMA), text_field, options)
 
 
 def read_table(
@@ -98,7 +98,7 @@ def read_table(
     """Read utterances, one per row, and print what was found out by looking.
 
     Relative paths start at the folder of the file. An utterance without a key gets the file name as
-    key; `key_of_part` names parts of recordings. Empty rows are skipped. A table of times and texts
+    key; `part_key` names parts of recordings. Empty rows are skipped. A table of times and texts
     without a column of audio describes one recording, which has the name of the table.
 
     Args:
@@ -109,33 +109,39 @@ def read_table(
         ListError: there is no such column, a column comes twice, or rows have no audio, no text,
             another number of fields, or times out of order; the message names their lines.
     """
-    rows, titles = _without_titles(_without_empty_columns(table.rows))
+    rows, titles = _trim_rows(table.rows)
     if not rows:
         raise ListError(f"{path}: empty")
 
-    columns = _columns(path, rows, table, Choice(options.audio_field, text_field), options)
+    columns = _find_columns(path, rows, table, Choice(options.audio_field, text_field), options)
     for note in (*table.notes, *titles, *columns.notes):
         print(f"{path}: {note}")
 
     if columns.has_header:
-        _check_names(f"{path}:{rows[0][0]}", columns.names)
+        repeated = [name for name in COLUMNS if columns.names.count(name) > 1]
+        if repeated:
+            raise ListError(
+                f"{path}:{rows[0][0]}: two columns are named as {repeated[0]}; remove one of them"
+            )
         rows = rows[1:]
 
     is_padded = not table.separator  # a spreadsheet does not store empty cells at the end
-    return _lines(path, rows, columns, is_padded, options.allow_bad)
+    return _parse_rows(path, rows, columns, is_padded, options.allow_bad)
 
 
-def _without_empty_columns(rows: Rows) -> Rows:
-    """Return the rows without columns at their end that are empty everywhere."""
-    width = max((_width(cells) for _, cells in rows), default=0)
-    return [(number, cells[:width]) for number, cells in rows]
-
-
-def _without_titles(rows: Rows) -> tuple[Rows, list[str]]:
-    """Return the rows without those of one cell above the names of the columns, and notes of them.
+def _trim_rows(rows: Rows) -> tuple[Rows, list[str]]:
+    """Return the rows without columns at their end that are empty everywhere, and without rows of
+    one cell above the names of the columns, which notes name.
 
     Spreadsheets often have a title above the table.
     """
+    width = 0
+    for _, cells in rows:
+        for column, cell in enumerate(cells, 1):
+            if cell:
+                width = max(width, column)
+
+    rows = [(number, cells[:width]) for number, cells in rows]
     first = next((place for place, (_, cells) in enumerate(rows) if sum(map(bool, cells)) > 1), 0)
     if not first or not {"wav", "text"} & named_columns(rows[first][1]).keys():
         return rows, []
@@ -144,12 +150,9 @@ def _without_titles(rows: Rows) -> tuple[Rows, list[str]]:
     return rows[first:], [f"rows above the names of the columns are no utterances: {titles}"]
 
 
-def _width(cells: Sequence[str]) -> int:
-    """Return the number of cells up to the last one that is not empty."""
-    return next((column for column in range(len(cells), 0, -1) if cells[column - 1]), 0)
-
-
-def _columns(path: str, rows: Rows, table: Table, choice: Choice, options: TableOptions) -> Columns:
+def _find_columns(
+    path: str, rows: Rows, table: Table, choice: Choice, options: TableOptions
+) -> Columns:
     """Return what the columns are: by their names and files at their paths, or by names of files.
 
     Raises:
@@ -193,17 +196,19 @@ class _AudioOfTable:
         if not cell:
             return False
         folders = (self.table.parent, *self.options.folders)
-        return has_suffix_of_audio(cell) or objects.is_remote(cell) or bool(file_at(cell, folders))
+        return has_audio_suffix(cell) or objects.is_remote(cell) or bool(file_at(cell, folders))
 
     def has_name(self, cell: str) -> bool:
         """Tell whether a cell is a path of audio, or the name of a file, maybe without suffix."""
-        return self.has_path(cell) or composed(Path(with_slashes(cell)).name) in self.names
+        return (
+            self.has_path(cell) or compose_accents(Path(slash_separated(cell)).name) in self.names
+        )
 
     @cached_property
     def names(self) -> frozenset[str]:
         """Names of all audio files below the folder that is searched, without suffix."""
         folder = self.options.searched or self.table.parent
-        return frozenset(composed(wav.stem) for wav in audio_below(folder))
+        return frozenset(compose_accents(wav.stem) for wav in audio_below(folder))
 
 
 def _check_first_row(place: str, row: Sequence[str], separator: str) -> None:
@@ -219,13 +224,7 @@ def _check_first_row(place: str, row: Sequence[str], separator: str) -> None:
         )
 
 
-def _check_names(place: str, names: Sequence[str]) -> None:
-    repeated = [name for name in COLUMNS if names.count(name) > 1]
-    if repeated:
-        raise ListError(f"{place}: two columns are named as {repeated[0]}; remove one of them")
-
-
-def _lines(
+def _parse_rows(
     path: str, rows: Rows, columns: Columns, is_padded: bool, allow_bad: bool
 ) -> list[RawLine]:
     """Return the utterances of the rows.
@@ -243,27 +242,24 @@ def _lines(
             if len(padded) != width:
                 raise ListError(f"expected {width} fields, found {len(padded)}")
             fields = dict(zip(columns.names, padded, strict=True))
-            lines.append(_line(fields, path, columns.milliseconds))
+            lines.append(_parse_row(fields, path, columns.milliseconds))
         except ValueError as error:
             bad.append(f"{path}:{number}: {error}")
 
+    if len(bad) == 1 and not allow_bad:
+        raise ListError(bad[0])
     if bad and not allow_bad:
-        raise _bad_rows(path, bad, len(rows))
+        named = listed(bad, MOST_NAMED, "\n  ")
+        raise ListError(
+            f"{path}: {len(bad)} of {len(rows)} rows cannot be used; correct them, or leave them "
+            f"out with --allow_bad:\n  {named}"
+        )
+
     tell_left_out(f"{path}: rows that cannot be used", bad)
     return lines
 
 
-def _bad_rows(path: str, bad: Sequence[str], count: int) -> ListError:
-    """Return an error that names the bad ones of `count` rows."""
-    if len(bad) == 1:
-        return ListError(bad[0])
-
-    head = f"{path}: {len(bad)} of {count} rows cannot be used"
-    rows = listed(bad, MOST_NAMED, "\n  ")
-    return ListError(f"{head}; correct them, or leave them out with --allow_bad:\n  {rows}")
-
-
-def field_of(line: RawLine, name: str) -> str | None:
+def known_field(line: RawLine, name: str) -> str | None:
     """Return the value of a line's field under any name that COLUMNS has for it.
 
     None if the field is missing or empty.
@@ -277,7 +273,7 @@ def field_of(line: RawLine, name: str) -> str | None:
     return None
 
 
-def key_of_part(wav: str, start: float) -> str:
+def part_key(wav: str, start: float) -> str:
     """Return the key of a part of a recording in a row without a key.
 
     It has the file name, and the start in milliseconds.
@@ -285,7 +281,7 @@ def key_of_part(wav: str, start: float) -> str:
     return f"{Path(wav).stem}_{round(start * 1000):07d}"
 
 
-def _line(fields: dict[str, str], path: str, milliseconds: frozenset[str]) -> RawLine:
+def _parse_row(fields: dict[str, str], path: str, milliseconds: frozenset[str]) -> RawLine:
     """Return the utterance of a row, with fields by our names of the columns."""
     wav, text = fields.pop("wav", Path(path).stem).strip(), fields.pop("text").strip()
     if not wav:
@@ -295,10 +291,16 @@ def _line(fields: dict[str, str], path: str, milliseconds: frozenset[str]) -> Ra
     if text in ERRORS_OF_CELLS:
         raise ListError(f"the text is {text}, the error of a formula; format the cell as text")
 
-    start, end, duration = _times(fields, milliseconds)
-    channel = _number(fields, "channel")
+    start, end, duration = _pop_times(fields, milliseconds)
+    channel = _pop_number(fields, "channel")
     stated_key = fields.pop("key", "").strip()
-    key = one_word(stated_key or _default_key(wav, start, end))
+    if stated_key:
+        key = one_word(stated_key)
+    else:
+        name = without_upload(slash_separated(wav))
+        is_part = start or end is not None
+        key = one_word(part_key(name, start) if is_part else key_of_audio(name))
+
     extra: dict[str, Any] = {name: value for name, value in fields.items() if value}
     if duration is not None and end is None:
         extra["duration"] = duration
@@ -309,22 +311,21 @@ def _line(fields: dict[str, str], path: str, milliseconds: frozenset[str]) -> Ra
     return RawLine(key, wav, text, start, end, extra, is_named_by_audio=not stated_key)
 
 
-def _default_key(wav: str, start: float, end: float | None) -> str:
-    """Return the key of a row that states none: that of its audio, or of a part of it."""
-    name = without_upload(with_slashes(wav))
-    return key_of_part(name, start) if start or end is not None else key_of_audio(name)
-
-
-def _times(
+def _pop_times(
     fields: dict[str, str], milliseconds: frozenset[str]
 ) -> tuple[float, float | None, float | None]:
     """Take start, end and duration of an utterance, in seconds, out of the fields.
 
     A duration with a start gives the end.
     """
-    stated_start, end, duration = (
-        _seconds(fields, name, name in milliseconds) for name in ("start", "end", "duration")
-    )
+    seconds: dict[str, float | None] = {}
+    for name in ("start", "end", "duration"):
+        number = _pop_number(fields, name)
+        if number is not None and name in milliseconds:
+            number /= 1000
+        seconds[name] = number
+
+    stated_start, end, duration = seconds.values()
     start = stated_start or 0.0
     # Without a start, the duration is that of the file, which need not be cut.
     if end is None and stated_start is not None and duration is not None:
@@ -335,16 +336,10 @@ def _times(
     return start, end, duration
 
 
-def _seconds(fields: dict[str, str], name: str, is_in_milliseconds: bool) -> float | None:
-    """Take a time out of the fields, in seconds; None if it is missing or empty."""
-    number = _number(fields, name)
-    return number / 1000 if is_in_milliseconds and number is not None else number
-
-
-def _number(fields: dict[str, str], name: str) -> float | None:
+def _pop_number(fields: dict[str, str], name: str) -> float | None:
     """Take a number or a time out of the fields; None if it is missing or empty."""
     value = fields.pop(name, "").strip()
-    number = seconds_of(value) if value else None
+    number = parse_seconds(value) if value else None
     if value and (number is None or not math.isfinite(number)):
         raise ListError(f"{name}: expected a number, found {value!r}")
 

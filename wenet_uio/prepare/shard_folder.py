@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from wenet_uio.base.files import locked, written_aside
-from wenet_uio.prepare.shard_job import RECEIPTS, ShardJob, receipt_of_earlier_run
+from wenet_uio.prepare.shard_job import RECEIPTS, ShardJob, earlier_receipt
 from wenet_uio.prepare.sharding import ShardNaming
 
 
@@ -32,7 +32,7 @@ def clear_temporaries(folder: Path, naming: ShardNaming, names: Collection[str])
     """Make the folders of the shards `names`, and remove temporary files that a killed run left."""
     for name in names:
         (folder / RECEIPTS / name).parent.mkdir(exist_ok=True)
-    for subfolder in _places(folder):
+    for subfolder in _written_folders(folder):
         for temporary in subfolder.glob(f".{naming.pattern}*.tmp"):
             temporary.unlink()
 
@@ -56,7 +56,7 @@ def take_over(
     if owner == list_path:
         return
 
-    lost = [] if overwrite else _lost(folder, naming, jobs)
+    lost = [] if overwrite else _lost_tars(folder, naming, jobs)
     if lost:
         owner_shown = "another list, or were made by another tool"
         if owner:
@@ -71,13 +71,19 @@ def take_over(
         file.write(f"{list_path}\n")
 
 
-def _lost(folder: Path, naming: ShardNaming, jobs: Sequence[ShardJob]) -> list[Path]:
+def _lost_tars(folder: Path, naming: ShardNaming, jobs: Sequence[ShardJob]) -> list[Path]:
     """Return the existing tars of a naming that no job reuses."""
-    receipts = filter(None, map(receipt_of_earlier_run, jobs))
-    reused_tars = {folder / shard["path"] for receipt in receipts for shard in receipt.shards}
-    existing_tars = (
-        path for path, whole in _files_of(folder, naming) if path == whole and path.suffix == ".tar"
-    )
+    reused_tars: set[Path] = set()
+    for job in jobs:
+        receipt = earlier_receipt(job)
+        if receipt is not None:
+            reused_tars.update(folder / shard["path"] for shard in receipt.shards)
+
+    existing_tars = [
+        path
+        for path, whole in _packed_files(folder, naming)
+        if path == whole and path.suffix == ".tar"
+    ]
     return [tar for tar in existing_tars if tar not in reused_tars]
 
 
@@ -91,18 +97,18 @@ def remove_stale(
         tars: the tars of this run, as paths in the folder.
     """
     kept = {folder / RECEIPTS / f"{name}.json" for name in names} | {folder / tar for tar in tars}
-    for path, whole in _files_of(folder, naming):
+    for path, whole in _packed_files(folder, naming):
         if whole not in kept:
             path.unlink()
 
 
-def _files_of(folder: Path, naming: ShardNaming) -> list[tuple[Path, Path]]:
+def _packed_files(folder: Path, naming: ShardNaming) -> list[tuple[Path, Path]]:
     """Return shards, indexes and receipts of a naming, each with the file that it belongs to.
 
     An index belongs to its tar, a shard or receipt to itself.
     """
     files = []
-    for subfolder in _places(folder):
+    for subfolder in _written_folders(folder):
         for path in sorted(subfolder.glob(f"{naming.pattern}*")):
             whole = naming.whole(path.name)
             if whole:
@@ -111,7 +117,7 @@ def _files_of(folder: Path, naming: ShardNaming) -> list[tuple[Path, Path]]:
     return files
 
 
-def _places(folder: Path) -> list[Path]:
+def _written_folders(folder: Path) -> list[Path]:
     """Return the folders that runs write to: `folder`, those of groups, and those of receipts."""
     receipts = folder / RECEIPTS
     groups = [path.name for path in receipts.iterdir() if path.is_dir()]

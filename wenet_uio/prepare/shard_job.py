@@ -90,23 +90,28 @@ def pack_shard(job: ShardJob) -> tuple[Receipt, bool]:
     Returns:
         the receipt, and whether shards were made.
     """
-    earlier = receipt_of_earlier_run(job)
+    earlier = earlier_receipt(job)
     if earlier is not None:
         return earlier, False
 
-    receipt = _pack(job, _fingerprint(job))
+    receipt = _pack_utterances(job, _fingerprint(job))
     write_receipt(_receipt_path(job), receipt)
     return receipt, True
 
 
-def receipt_of_earlier_run(job: ShardJob) -> Receipt | None:
+def earlier_receipt(job: ShardJob) -> Receipt | None:
     """Return the receipt of an earlier run that did the same job, if its shards still exist."""
     receipt = read_receipt(_receipt_path(job))
     if receipt is None or receipt.fingerprint != _fingerprint(job):
         return None
 
-    is_complete = all(_is_there(job.folder, shard) for shard in receipt.shards)
-    return receipt if is_complete else None
+    for shard in receipt.shards:
+        path = Path(job.folder, shard["path"])
+        is_whole = path.is_file() and path.stat().st_size == shard["bytes"]
+        if not is_whole or not sidecar_of(path).is_file():
+            return None
+
+    return receipt
 
 
 def read_receipt(path: Path) -> Receipt | None:
@@ -139,12 +144,12 @@ def encode_sample(utterance: RawLine, storing: Storing) -> PackedSample:
     if is_cut(utterance) and not info.samples_between(utterance.start, utterance.end):
         raise AudioError(f"no audio between {utterance.start} s and {utterance.end} s")
     if info.is_features:
-        return _packed_features(utterance, storing, source)
+        return _pack_features(utterance, storing, source)
 
     if isinstance(source, bytes):
         require_whole(source)
         if is_copied(utterance, storing, info.sample_rate):
-            suffix = _suffix(utterance)
+            suffix = _file_suffix(utterance)
             suffix = suffix if suffix in AUDIO_SUFFIXES else "wav"  # readers go by the content
             return PackedSample(
                 utterance.key, utterance.text, source, suffix, info.num_samples, info.sample_rate
@@ -152,14 +157,15 @@ def encode_sample(utterance: RawLine, storing: Storing) -> PackedSample:
 
     samples, rate = _read_channels(source, utterance, info.channels)
     if storing.resample_rate not in (None, rate):
-        samples, rate = _resample(samples, rate, storing.resample_rate), storing.resample_rate
+        samples = _resample_channels(samples, rate, storing.resample_rate)
+        rate = storing.resample_rate
 
     encoding = "wav" if storing.audio_format == "keep" else storing.audio_format
     audio = encode_audio(samples, rate, encoding)
     return PackedSample(utterance.key, utterance.text, audio, encoding, len(samples), rate)
 
 
-def _packed_features(utterance: RawLine, storing: Storing, source: bytes | str) -> PackedSample:
+def _pack_features(utterance: RawLine, storing: Storing, source: bytes | str) -> PackedSample:
     """Return stored features of an utterance.
 
     A whole matrix keeps its bytes; of a part, which is read from the path `source`, `.npy` is made.
@@ -178,7 +184,7 @@ def _packed_features(utterance: RawLine, storing: Storing, source: bytes | str) 
     elif source.startswith(KALDI):
         data, suffix = source, "ark"
     else:
-        data, suffix = source, _suffix(utterance)
+        data, suffix = source, _file_suffix(utterance)
 
     suffix = suffix if suffix in ARRAY_SUFFIXES else "npy"  # readers go by the content
     return PackedSample(utterance.key, utterance.text, data, suffix, len(matrix), rate)
@@ -195,11 +201,11 @@ def is_copied(utterance: RawLine, storing: Storing, sample_rate: int) -> bool:
     return (
         not is_cut(utterance)
         and storing.resample_rate in (None, sample_rate)
-        and storing.audio_format in ("keep", _suffix(utterance))
+        and storing.audio_format in ("keep", _file_suffix(utterance))
     )
 
 
-def _pack(job: ShardJob, fingerprint: str) -> Receipt:
+def _pack_utterances(job: ShardJob, fingerprint: str) -> Receipt:
     """Write the utterances to as many shards as `max_bytes` needs; memory holds one utterance."""
     bad: list[Failure] = []
     may_be_temporary = False
@@ -267,7 +273,7 @@ def is_temporary(error: Exception) -> bool:
     return isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
 
 
-def version_of_file(path: str) -> tuple[int, int] | None:
+def file_version(path: str) -> tuple[int, int] | None:
     """Return the size and time of a file; None if it cannot be read."""
     try:
         status = Path(path).stat()
@@ -280,17 +286,11 @@ def _fingerprint(job: ShardJob) -> str:
     """Return a hash of all that the bytes of the shards depend on."""
     state = blake2b(repr((FORM, astuple(job.storing), job.max_bytes)).encode(), digest_size=16)
     for line in job.utterances:
-        version = version_of_file(place_of(line.wav).path)
+        version = file_version(place_of(line.wav).path)
         values = (line.key, line.wav, line.text, line.start, line.end, line.extra, version)
         state.update(repr(values).encode())
 
     return state.hexdigest()
-
-
-def _is_there(folder: str, shard: dict[str, Any]) -> bool:
-    """Tell whether a shard has its size, and an index."""
-    path = Path(folder, shard["path"])
-    return path.is_file() and path.stat().st_size == shard["bytes"] and sidecar_of(path).is_file()
 
 
 def _read_channels(
@@ -307,11 +307,11 @@ def _read_channels(
     return np.stack(waveforms, axis=1), rate
 
 
-def _suffix(utterance: RawLine) -> str:
+def _file_suffix(utterance: RawLine) -> str:
     return Path(utterance.wav).suffix[1:].lower()
 
 
-def _resample(samples: np.ndarray, rate: int, target: int) -> np.ndarray:
+def _resample_channels(samples: np.ndarray, rate: int, target: int) -> np.ndarray:
     import torch  # takes a second and 200 MB, which few packing runs need
 
     from wenet_uio.dataset.chain.waveform import resample

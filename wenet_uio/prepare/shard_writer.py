@@ -87,13 +87,13 @@ def write_shard(path: str | Path, samples: Iterable[PackedSample]) -> Written:
 
         tar.write(b"\0" * END_BYTES)
 
-    rows = _with_records(entries, records) if has_fields else rows_of(entries)
+    rows = _rows_and_records(entries, records) if has_fields else rows_of(entries)
     rows = replace(rows, tar_pages=pages_of(path))
     write_index([sidecar_of(path)], rows, [], {"tar_bytes": tar.size})
     return Written(rows, tar.size, tar.digest.hexdigest())
 
 
-def _with_records(entries: list[Entry], records: list[bytes]) -> Rows:
+def _rows_and_records(entries: list[Entry], records: list[bytes]) -> Rows:
     """Return rows with the texts and other fields of all samples, as a scan of the tar gives them."""
     ends = list(accumulate(map(len, records)))
     entries_with_text = [
@@ -112,10 +112,10 @@ def bytes_in_shard(sample: PackedSample) -> int:
     members = [(sample.suffix, len(sample.audio)), ("txt", len(sample.text.encode()))]
     if sample.extra:
         members.append(("json", len(_json(sample.extra))))
-    return sum(bytes_of_member(f"{sample.key}.{suffix}", size) for suffix, size in members)
+    return sum(member_bytes(f"{sample.key}.{suffix}", size) for suffix, size in members)
 
 
-def bytes_of_member(name: str, size: int) -> int:
+def member_bytes(name: str, size: int) -> int:
     """Return bytes that a member of `size` bytes takes in a tar, with its header and padding."""
     return len(_header(name, size)) + size + -size % BLOCK
 

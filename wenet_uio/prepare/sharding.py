@@ -10,7 +10,7 @@ from __future__ import annotations
 import glob
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import pairwise
@@ -27,7 +27,7 @@ from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.tar_members import END_BYTES
 from wenet_uio.prepare.shard_job import Failure, Storing, encode_sample, is_copied
-from wenet_uio.prepare.shard_writer import bytes_of_member
+from wenet_uio.prepare.shard_writer import member_bytes
 
 FORMAT = re.compile(r"(?P<stem>[^%/]*)%(?:0(?P<digits>[1-9]))?d\.tar")
 """`data-%05d.tar`: what stands before the number, and the digits of the number."""
@@ -172,28 +172,38 @@ def plan_shards(
 
     Audio headers are read only if there are groups or a bound in bytes.
     """
-    seed = options.seed
-    if seed is not None:
-        utterances = sorted(utterances, key=lambda line: _random(seed, line.key))
+    if options.seed is not None:
+        utterances = _shuffle(utterances, options.seed)
 
+    sizes = [0] * len(utterances)
     if not options.groups and options.max_bytes is None:
         folders = {"": range(len(utterances))}
-        return ShardPlan(_shards(utterances, folders, [0] * len(utterances), options), [], [])
+        return ShardPlan(_cut_into_shards(utterances, folders, sizes, options), [], [])
 
-    measured = _measure_all(utterances, executor)
+    measured: list[MeasuredLine | str] = []
+    jobs = chunks(list(utterances), UTTERANCES_PER_JOB)
+    for chunk in executor.map(measure_lines, jobs, "measure", len(utterances), len):
+        measured += chunk
+
     bad = [
         (line.key, measurement)
         for line, measurement in zip(utterances, measured, strict=True)
         if isinstance(measurement, str)
     ]
-    folders, outside = _by_folder(utterances, measured, options.groups)
+    folders, outside = _divide_by_duration(utterances, measured, options.groups)
+    if options.max_bytes is not None:
+        sizes = _sizes_in_tars(utterances, measured, options.storing, executor)
 
-    if options.max_bytes is None:
-        sizes = [0] * len(utterances)
-    else:
-        sizes = _sizes(utterances, measured, options.storing, executor)
+    return ShardPlan(_cut_into_shards(utterances, folders, sizes, options), bad, outside)
 
-    return ShardPlan(_shards(utterances, folders, sizes, options), bad, outside)
+
+def _shuffle(utterances: Sequence[RawLine], seed: int) -> list[RawLine]:
+    """Order utterances by a hash of seed and key."""
+    salt = (seed & (2**64 - 1)).to_bytes(8, "little")
+    return sorted(
+        utterances,
+        key=lambda line: blake2b(line.key.encode(), digest_size=8, salt=salt).digest(),
+    )
 
 
 def parse_group(text: str, unit: Unit = "seconds") -> DurationGroup:
@@ -243,7 +253,7 @@ def parse_size(text: str) -> int:
     return round(float(match[1]) * UNITS[match[2]])
 
 
-def measure(utterances: Sequence[RawLine]) -> list[MeasuredLine | str]:
+def measure_lines(utterances: Sequence[RawLine]) -> list[MeasuredLine | str]:
     """Read the audio headers of utterances; a string says why audio cannot be measured."""
     measurements: list[MeasuredLine | str] = []
     for line in utterances:
@@ -268,61 +278,64 @@ def measure(utterances: Sequence[RawLine]) -> list[MeasuredLine | str]:
     return measurements
 
 
-def _measure_all(utterances: Sequence[RawLine], executor: Executor) -> list[MeasuredLine | str]:
-    """Measure the audio of utterances; a string says why audio cannot be read."""
-    jobs = chunks(list(utterances), UTTERANCES_PER_JOB)
-    results = executor.map(measure, jobs, title="measure", total=len(utterances), size=len)
-    return [measurement for chunk in results for measurement in chunk]
-
-
-def _by_folder(
+def _divide_by_duration(
     utterances: Sequence[RawLine],
     measured: Sequence[MeasuredLine | str],
     groups: Sequence[DurationGroup],
 ) -> tuple[dict[str, list[int]], list[tuple[str, float]]]:
-    """Return numbers of the utterances by folder of their group.
-
-    Also key and seconds of utterances in no group.
+    """Return the numbers of the utterances in the folder of each group, and key and seconds of
+    utterances in no group.
     """
     folders: dict[str, list[int]] = {f"{group.name}/": [] for group in groups} or {"": []}
     outside: list[tuple[str, float]] = []
     for number, measurement in enumerate(measured):
         if isinstance(measurement, str):
             continue
-        folder = _folder_of(measurement.seconds, groups)
-        if folder is None:
-            outside.append((utterances[number].key, round(measurement.seconds, 3)))
+        if not groups:
+            folders[""].append(number)
+            continue
+
+        for group in groups:
+            if group.has(measurement.seconds):
+                folders[f"{group.name}/"].append(number)
+                break
         else:
-            folders[folder].append(number)
+            outside.append((utterances[number].key, round(measurement.seconds, 3)))
 
     return folders, outside
 
 
-def _folder_of(seconds: float, groups: Sequence[DurationGroup]) -> str | None:
-    """Return the folder of the group that has utterances of this length; None if no group has them."""
-    if not groups:
-        return ""
-    return next((f"{group.name}/" for group in groups if group.has(seconds)), None)
-
-
-def _shards(
+def _cut_into_shards(
     utterances: Sequence[RawLine],
     folders: Mapping[str, Sequence[int]],
     sizes: Sequence[int],
     options: ShardOptions,
 ) -> list[tuple[str, Sequence[RawLine]]]:
-    """Return name and utterances of each shard, numbered within each folder."""
+    """Cut the utterances of each folder into consecutive shards, each as long as both bounds allow.
+
+    Returns:
+        name and utterances of each shard; shards are numbered within their folder.
+    """
     shards: list[tuple[str, Sequence[RawLine]]] = []
     for folder, numbers in folders.items():
-        runs = _runs(numbers, sizes, options.per_shard, options.max_bytes)
+        runs: list[list[RawLine]] = []
+        size = END_BYTES
+        for number in numbers:
+            size += sizes[number]
+            exceeds_bytes = options.max_bytes is not None and size > options.max_bytes
+            if not runs or len(runs[-1]) == options.per_shard or exceeds_bytes:
+                runs.append([])
+                size = END_BYTES + sizes[number]
+
+            runs[-1].append(utterances[number])
+
         for shard, run in enumerate(runs):
-            name = folder + options.naming.name_of(shard)
-            shards.append((name, [utterances[number] for number in run]))
+            shards.append((folder + options.naming.name_of(shard), run))
 
     return shards
 
 
-def _sizes(
+def _sizes_in_tars(
     utterances: Sequence[RawLine],
     measured: Sequence[MeasuredLine | str],
     storing: Storing,
@@ -332,47 +345,53 @@ def _sizes(
 
     They are exact if it is copied or stored as wav, otherwise estimated by a pilot.
     """
-    pairs = [
-        (line, measurement)
-        for line, measurement in zip(utterances, measured, strict=True)
-        if not isinstance(measurement, str)
-    ]
-    encoded = [
-        (line, measurement)
-        for line, measurement in pairs
-        if not is_copied(line, storing, measurement.sample_rate)
-    ]
-    by_codec = storing.audio_format in ("flac", "opus") and encoded
-    encoded_bytes = _encoded_size_model(encoded, storing, executor) if by_codec else None
+    encoded: list[tuple[RawLine, MeasuredLine]] = []
+    for line, measurement in zip(utterances, measured, strict=True):
+        if isinstance(measurement, str) or is_copied(line, storing, measurement.sample_rate):
+            continue
+        encoded.append((line, measurement))
 
-    def audio_bytes(line: RawLine, measurement: MeasuredLine) -> int:
-        """Return the bytes that the audio of a line takes in a shard, as an estimate if it is
-        encoded.
-        """
-        if is_copied(line, storing, measurement.sample_rate):
-            return measurement.file_bytes
-        if measurement.sample_rate == FRAME_RATE:  # a part of a matrix, as .npy
-            return NPY_HEADER_BYTES + 4 * measurement.channels * measurement.num_samples
-        if encoded_bytes is not None:
-            samples = measurement.num_samples * measurement.channels
-            return math.ceil(MARGIN * encoded_bytes(samples))
+    encoded_bytes = None
+    if encoded and storing.audio_format in ("flac", "opus"):
+        encoded_bytes = _fit_encoded_bytes(encoded, storing, executor)
 
-        rate = storing.resample_rate or measurement.sample_rate
-        resampled = math.ceil(measurement.num_samples * rate / measurement.sample_rate)
-        return WAV_HEADER_BYTES + 2 * measurement.channels * resampled
+    sizes: list[int] = []
+    for line, measurement in zip(utterances, measured, strict=True):
+        if isinstance(measurement, str):
+            sizes.append(0)
+            continue
 
-    def size(line: RawLine, measurement: MeasuredLine) -> int:
-        text = bytes_of_member(f"{line.key}.txt", len(line.text.encode()))
+        audio_bytes = _audio_bytes(line, measurement, storing, encoded_bytes)
+        text_member = member_bytes(f"{line.key}.txt", len(line.text.encode()))
         # Any suffix: the header of a member has one size unless its name is very long.
-        return text + bytes_of_member(f"{line.key}.flac", audio_bytes(line, measurement))
+        audio_member = member_bytes(f"{line.key}.flac", audio_bytes)
+        sizes.append(text_member + audio_member)
 
-    return [
-        0 if isinstance(measurement, str) else size(line, measurement)
-        for line, measurement in zip(utterances, measured, strict=True)
-    ]
+    return sizes
 
 
-def _encoded_size_model(
+def _audio_bytes(
+    line: RawLine, measurement: MeasuredLine, storing: Storing, encoded_bytes: np.poly1d | None
+) -> int:
+    """Return the bytes of an utterance's audio in a tar.
+
+    Args:
+        encoded_bytes: estimates the bytes of a number of samples; None if no codec is used.
+    """
+    if is_copied(line, storing, measurement.sample_rate):
+        return measurement.file_bytes
+    if measurement.sample_rate == FRAME_RATE:  # a part of a matrix, as .npy
+        return NPY_HEADER_BYTES + 4 * measurement.channels * measurement.num_samples
+    if encoded_bytes is not None:
+        samples = measurement.num_samples * measurement.channels
+        return math.ceil(MARGIN * encoded_bytes(samples))
+
+    rate = storing.resample_rate or measurement.sample_rate
+    resampled = math.ceil(measurement.num_samples * rate / measurement.sample_rate)
+    return WAV_HEADER_BYTES + 2 * measurement.channels * resampled
+
+
+def _fit_encoded_bytes(
     encoded: Sequence[tuple[RawLine, MeasuredLine]], storing: Storing, executor: Executor
 ) -> np.poly1d:
     """Encode some utterances, and fit a straight line: number of samples -> bytes of encoded
@@ -381,41 +400,16 @@ def _encoded_size_model(
     stride = math.ceil(len(encoded) / PILOT_UTTERANCES)
     pilot = encoded[::stride]
     jobs = [(line, storing) for line, _ in pilot]
-    sizes = list(executor.map(_encoded_bytes, jobs, "pilot", len(pilot)))
+    sizes = list(executor.map(_count_encoded_bytes, jobs, "pilot", len(pilot)))
     samples = [measurement.num_samples * measurement.channels for _, measurement in pilot]
     # Utterances of one length define no slope, only a mean size.
     degree = 1 if len(set(samples)) > 1 else 0
     return np.poly1d(np.polyfit(samples, sizes, degree))
 
 
-def _encoded_bytes(job: tuple[RawLine, Storing]) -> int:
+def _count_encoded_bytes(job: tuple[RawLine, Storing]) -> int:
     """Encode an utterance, and return the number of its bytes."""
     try:
         return len(encode_sample(*job).audio)
     except (AudioError, OSError):
         return 0  # packing will name the utterance
-
-
-def _runs(
-    numbers: Sequence[int], sizes: Sequence[int], per_shard: int | None, max_bytes: int | None
-) -> Iterator[list[int]]:
-    """Cut numbers of utterances into consecutive runs, each as long as both bounds allow."""
-    run: list[int] = []
-    size = END_BYTES
-    for number in numbers:
-        exceeds_bytes = max_bytes is not None and size + sizes[number] > max_bytes
-        if run and (len(run) == per_shard or exceeds_bytes):
-            yield run
-            run, size = [], END_BYTES
-
-        run.append(number)
-        size += sizes[number]
-
-    if run:
-        yield run
-
-
-def _random(seed: int, key: str) -> bytes:
-    """Return the sort key for shuffling: a hash of seed and key."""
-    salt = (seed & (2**64 - 1)).to_bytes(8, "little")
-    return blake2b(key.encode(), digest_size=8, salt=salt).digest()

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from wenet_uio.base.messages import listed
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.prepare.encodings import decoded
+from wenet_uio.prepare.encodings import decode_file
 
 TAB, COMMA, SEMICOLON, BAR = "\t", ",", ";", "|"
 NAME_OF = {TAB: "a tab", COMMA: "a comma", SEMICOLON: "a semicolon", BAR: "a bar"}
@@ -46,7 +46,7 @@ class Table(NamedTuple):
     """What was found out by looking, for the user."""
 
 
-def table_of_text(path: str | Path, usual: str) -> Table:
+def parse_table(path: str | Path, usual: str) -> Table:
     """Read a table as text.
 
     Args:
@@ -56,16 +56,16 @@ def table_of_text(path: str | Path, usual: str) -> Table:
     Raises:
         ListError: a quote is left open, a cell is too long, or the file is no text.
     """
-    text, guessed = decoded(path)
+    text, guessed = decode_file(path)
     notes = [guess_note(guessed)] if guessed else []
-    text = _with_line_feeds(text)
+    text = _mend_line_ends(text)
     first_line, _, other_lines = text.partition("\n")
     stated = STATED_SEPARATOR.fullmatch(first_line.rstrip("\r"))
     skipped = 1 if stated else 0
     if stated:
         separator, text = stated[1], other_lines
     else:
-        separator = usual if usual == BAR else _separator(text, usual)
+        separator = usual if usual == BAR else _choose_separator(text, usual)
     if separator != usual:
         notes.append(f"fields are separated by {NAME_OF.get(separator, repr(separator))}")
 
@@ -74,17 +74,17 @@ def table_of_text(path: str | Path, usual: str) -> Table:
         quoted = True
         notes.append("cells are in quotes, which are not part of the texts")
 
-    parsed = _parsed(path, text, separator, quoted, skipped)
+    parsed = _parse_csv(path, text, separator, quoted, skipped)
     return Table(without_line_breaks(parsed, notes), separator, notes)
 
 
-def lines_of_table(path: str | Path) -> Iterator[tuple[int, str]]:
+def table_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     """Yield the number and text of each line of a table, without line ends.
 
     Raises:
         ListError: a line has a carriage return inside, or the file is no text.
     """
-    for number, line in enumerate(_with_line_feeds(decoded(path).text).split("\n"), 1):
+    for number, line in enumerate(_mend_line_ends(decode_file(path).text).split("\n"), 1):
         content = line.rstrip("\r")
         if "\r" in content:
             raise ListError(f"{path}:{number}: {CARRIAGE_RETURN}")
@@ -93,7 +93,7 @@ def lines_of_table(path: str | Path) -> Iterator[tuple[int, str]]:
 
 def tell_guess(path: str | Path) -> None:
     """Print the encoding of a file of text if it is a guess."""
-    guessed = decoded(path).guessed
+    guessed = decode_file(path).guessed
     if guessed:
         print(f"{path}: {guess_note(guessed)}")
 
@@ -106,20 +106,20 @@ def guess_note(encoding: str) -> str:
     )
 
 
-def _with_line_feeds(text: str) -> str:
+def _mend_line_ends(text: str) -> str:
     """Return a text with the line ends of today, if all are those of the old Mac."""
     return text.replace("\r", "\n") if "\n" not in text else text
 
 
-def _separator(text: str, usual: str) -> str:
+def _choose_separator(text: str, usual: str) -> str:
     """Return the usual separator, or another one if only that one divides all rows equally."""
-    share_of = {mark: _share_of_equal_rows(text, mark) for mark in SEPARATORS}
+    share_of = {mark: _equal_row_share(text, mark) for mark in SEPARATORS}
     best = max(share_of, key=lambda mark: (share_of[mark], mark == usual))
     is_clear = share_of[best] == 1.0 > share_of.get(usual, 0.0)
     return best if is_clear or not share_of.get(usual) else usual
 
 
-def _share_of_equal_rows(text: str, separator: str) -> float:
+def _equal_row_share(text: str, separator: str) -> float:
     """Return how many of the first LOOKED_AT rows have the most frequent number of cells, as a
     share of them; 0 if that number is 1.
     """
@@ -167,7 +167,7 @@ def _needs_quotes(cell: str) -> bool:
     return inner is None or '""' in inner or COMMA in inner or SEMICOLON in inner
 
 
-def _parsed(
+def _parse_csv(
     path: str | Path, text: str, separator: str, quoted: bool, skipped: int
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield the line number and cells of each row that is not empty.
@@ -183,18 +183,15 @@ def _parsed(
         try:
             row = next(rows, None)
         except csv.Error as error:
-            raise ListError(f"{path}:{number}: {_reason(error)}") from None
+            reason = f"{error}; is a quote left open?"
+            if "new-line" in str(error):
+                reason = CARRIAGE_RETURN
+            raise ListError(f"{path}:{number}: {reason}") from None
 
         if row is None:
             return
         if any(map(str.strip, row)):
             yield number, row
-
-
-def _reason(error: csv.Error) -> str:
-    if "new-line" in str(error):
-        return CARRIAGE_RETURN
-    return f"{error}; is a quote left open?"
 
 
 def without_line_breaks(rows: Iterator[tuple[int, list[str]]] | Rows, notes: list[str]) -> Rows:

@@ -15,13 +15,13 @@ from wenet_uio.text.languages import LANGUAGES, normaliser
 from wenet_uio.text.normalize import english, mandarin
 
 
-def _with_single_spaces(text: str) -> str:
+def _single_spaced(text: str) -> str:
     return " ".join(text.split())
 
 
 TEXTS: dict[str, Callable[[str], str]] = {
-    "keep": _with_single_spaces,
-    "none": _with_single_spaces,
+    "keep": _single_spaced,
+    "none": _single_spaced,
     "clean": lambda text: " ".join(clean(text).split()),
     "english": english,
     "mandarin": mandarin,
@@ -46,7 +46,7 @@ KeyedText = tuple[str, str]
 """Key and text of an utterance."""
 
 
-def normalised(lines: Sequence[RawLine], text: str) -> list[RawLine]:
+def normalise_lines(lines: Sequence[RawLine], text: str) -> list[RawLine]:
     """Return lines with normalised texts.
 
     Stdout has the number of changed texts by what was changed, and the first ones. Stderr says how
@@ -83,7 +83,7 @@ def _tell_changes(where: str, lines: Sequence[RawLine], changed: Sequence[RawLin
 
     counts: Counter[str] = Counter()
     for line, changed_line in pairs:
-        counts.update(_kinds_of_change(line.text, changed_line.text))
+        counts.update(_change_kinds(line.text, changed_line.text))
 
     kinds = ", ".join(f"{kind} in {count}" for kind, count in sorted(counts.items()))
     print(f"{where}: {len(pairs)} of {len(lines)} texts changed: {kinds}")
@@ -91,16 +91,16 @@ def _tell_changes(where: str, lines: Sequence[RawLine], changed: Sequence[RawLin
         print(f'  {line.key}: "{line.text}" -> "{changed_line.text}"')
 
 
-def _kinds_of_change(old: str, new: str) -> set[str]:
+def _change_kinds(old: str, new: str) -> set[str]:
     """Return what differs between a text and its normalised form, by kind of character."""
     if not new:
         return {"nothing is left"}
 
     changed = (Counter(old) - Counter(new)) + (Counter(new) - Counter(old))
-    return {_kind(character) for character in changed} or {"order"}
+    return {_character_kind(character) for character in changed} or {"order"}
 
 
-def _kind(character: str) -> str:
+def _character_kind(character: str) -> str:
     if character.isspace():
         return "spaces"
     if unicodedata.category(character)[0] in "PS":

@@ -36,8 +36,8 @@ def try_store(target: str) -> None:
         StorageError: the store refuses; the message has its answer and the environment variables
             that it depends on.
     """
-    uri = f"{_folder(target)}/.trial-{uuid4().hex}"
-    with _told(target):
+    uri = f"{_store_folder(target)}/.trial-{uuid4().hex}"
+    with _name_uri(target):
         store, name = driver(uri)
         store.pipe_file(name, b"")
         with suppress(OSError):  # shards can be uploaded without permission to remove objects
@@ -63,7 +63,7 @@ def put_shards(
         DriverError, StorageError: as of `try_store`.
     """
     shards = read_shard_list(data_list)
-    uris = [f"{_folder(target)}/{Path(shard).name}" for shard in shards]
+    uris = [f"{_store_folder(target)}/{Path(shard).name}" for shard in shards]
     if len(set(uris)) < len(uris):
         raise ListError(
             f"{data_list}: two shards have the same file name; upload them as separate lists, each "
@@ -122,7 +122,7 @@ def _read_record(path: Path) -> dict[str, _Upload]:
         return {}
 
 
-def _folder(target: str) -> str:
+def _store_folder(target: str) -> str:
     folder = target.rstrip("/")
     if not is_remote(folder):
         raise ListError(f"{target!r}: expected a folder in a store, such as s3://bucket/folder")
@@ -132,28 +132,28 @@ def _folder(target: str) -> str:
 def _put_shard(job: _Job) -> tuple[bool, dict[str, _Upload]]:
     """Copy a shard and its index; return whether the shard was copied, and the uploads by URI."""
     index = f"{job.uri}.idx"
-    _, upload_of_index = _put(str(sidecar_of(job.shard)), index, job.uploads[index])
-    was_copied, upload = _put(job.shard, job.uri, job.uploads[job.uri])
+    _, upload_of_index = _put_file(str(sidecar_of(job.shard)), index, job.uploads[index])
+    was_copied, upload = _put_file(job.shard, job.uri, job.uploads[job.uri])
     return was_copied, {job.uri: upload, index: upload_of_index}
 
 
-def _put(path: str, uri: str, earlier: _Upload | None) -> tuple[bool, _Upload]:
+def _put_file(path: str, uri: str, earlier: _Upload | None) -> tuple[bool, _Upload]:
     """Copy a file unless the store has it; return whether it was copied."""
     md5 = digest_of(path, "md5")
-    with _told(uri):
+    with _name_uri(uri):
         store, name = driver(uri, ATTEMPTS)
         if store.exists(name):
             info = store.info(name)
             has_size = info["size"] == Path(path).stat().st_size
             upload = _Upload(md5, version_of_info(info).tag)
-            if has_size and (_md5_of(info) == md5 or earlier == upload):
+            if has_size and (_stored_md5(info) == md5 or earlier == upload):
                 return False, upload
 
         store.put_file(path, name)
         return True, _Upload(md5, version_of_info(store.info(name)).tag)
 
 
-def _md5_of(info: Mapping[str, Any]) -> str:
+def _stored_md5(info: Mapping[str, Any]) -> str:
     """Return the MD5 that a store tells of an object; empty if it does not.
 
     The entity tag of S3 is the MD5 of an object that was uploaded in one part.
@@ -168,7 +168,7 @@ def _md5_of(info: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def _told(uri: str) -> Iterator[None]:
+def _name_uri(uri: str) -> Iterator[None]:
     """Turn any exception of a driver into a StorageError of one line that names the URI."""
     try:
         yield

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from wenet_uio.prepare.encodings import decoded
+from wenet_uio.prepare.encodings import decode_file
 
 ROWS = {
     "cp1252": ["Das ist schön\nWir müssen über die Straße\n", "C'est déjà l'été\n", "grün\n"],
@@ -23,5 +23,5 @@ ROWS = {
 def test_a_code_page_is_guessed_by_the_letters_that_it_gives(tmp_path, encoding, text):
     path = tmp_path / "a.csv"
     path.write_bytes(text.encode(encoding))
-    assert decoded(path).text == text
-    assert decoded(path).guessed is not None
+    assert decode_file(path).text == text
+    assert decode_file(path).guessed is not None

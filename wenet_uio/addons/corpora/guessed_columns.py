@@ -13,13 +13,13 @@ from wenet_uio.prepare.columns import (
     Columns,
     IsAudio,
     NamedColumns,
-    cell_of,
-    columns_of,
+    audio_share,
+    cell_at,
     known_columns,
-    note_of_choice,
-    sample_of,
-    seconds_of,
-    share_of_audio,
+    name_columns,
+    parse_seconds,
+    sample_rows,
+    text_column_note,
 )
 
 ENOUGH = 0.5
@@ -41,7 +41,7 @@ def understand(rows: Sequence[Sequence[str]], choice: Choice, is_audio: IsAudio)
     Raises:
         ListError: a chosen column does not exist.
     """
-    header, sample = rows[0], sample_of(rows)
+    header, sample = rows[0], sample_rows(rows)
     known = known_columns(rows, choice, is_audio)
     column_of, has_header = dict(known.column_of), known.has_header
     audio = _guessed_audio(sample, known, is_audio)
@@ -59,8 +59,8 @@ def understand(rows: Sequence[Sequence[str]], choice: Choice, is_audio: IsAudio)
 
     notes = _note_of_audio(header, has_header, audio)
     notes += _note_of_text(header, has_header, text, len(column_of))
-    notes = notes or note_of_choice(header, known)
-    return columns_of(header, column_of, has_header, notes)
+    notes = notes or text_column_note(header, known)
+    return name_columns(header, column_of, has_header, notes)
 
 
 def _guessed_audio(
@@ -72,7 +72,7 @@ def _guessed_audio(
 
     other_columns = {column for name, column in known.column_of.items() if name != "wav"}
     shares = {
-        column: share_of_audio(sample, column, is_audio) for column in _free(sample, other_columns)
+        column: audio_share(sample, column, is_audio) for column in _free(sample, other_columns)
     }
     return _best(shares, ENOUGH)
 
@@ -102,7 +102,7 @@ def _are_times(rows: Sequence[Sequence[str]]) -> bool:
     """Tell whether the rows of a table without names begin with two times in order, as labels of
     Audacity do.
     """
-    times = [[seconds_of(cell_of(row, column)) for column in (0, 1)] for row in rows[:SAMPLED]]
+    times = [[parse_seconds(cell_at(row, column)) for column in (0, 1)] for row in rows[:SAMPLED]]
     return all(start is not None and end is not None and start <= end for start, end in times)
 
 
@@ -116,7 +116,7 @@ def _guessed_text(sample: Sequence[Sequence[str]], column_of: Mapping[str, int])
 
     free_columns = _free(sample, column_of.values())
     words_of_columns = {
-        column: _words([cell_of(row, column) for row in sample]) for column in free_columns
+        column: _words([cell_at(row, column) for row in sample]) for column in free_columns
     }
     return _best(words_of_columns, 0)
 

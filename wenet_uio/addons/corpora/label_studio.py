@@ -16,10 +16,10 @@ from typing import Any
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.rows import AUDIO_COLUMNS
-from wenet_uio.prepare.audio_search import key_of_name, without_upload
+from wenet_uio.prepare.audio_search import named_audio_key, without_upload
 from wenet_uio.prepare.corpus_parts import tell_left_out
-from wenet_uio.prepare.encodings import decoded
-from wenet_uio.prepare.separated import key_of_part
+from wenet_uio.prepare.encodings import decode_file
+from wenet_uio.prepare.separated import part_key
 
 Region = dict[str, Any]
 """`start`, `end`, `channel`, `speaker` and `text` of a part of a recording, as far as it has them."""
@@ -50,7 +50,7 @@ def read_label_studio(path: str, text_field: str | None = None) -> list[RawLine]
 def _tasks(path: str) -> list[dict[str, Any]]:
     """Read the tasks of an export of Label Studio."""
     try:
-        tasks = json.loads(decoded(path).text)
+        tasks = json.loads(decode_file(path).text)
     except (ValueError, RecursionError) as error:
         raise ListError(f"{path}: not JSON ({error}); export it again") from None
 
@@ -125,7 +125,7 @@ def _text(value: object) -> str:
 def _line(wav: str, region: Region) -> RawLine:
     extra = {name: region[name] for name in ("speaker", "channel") if name in region}
     start, end = float(region.get("start", 0.0)), region.get("end")
-    key = key_of_name(wav) if end is None else key_of_part(wav, start)
+    key = named_audio_key(wav) if end is None else part_key(wav, start)
     return RawLine(
         key, wav, region["text"], start, end and float(end), extra, is_named_by_audio=True
     )

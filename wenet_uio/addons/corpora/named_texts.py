@@ -8,12 +8,12 @@ from pathlib import Path
 
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.prepare.audio_search import find_audio, key_of_name
+from wenet_uio.prepare.audio_search import find_audio, named_audio_key
 from wenet_uio.prepare.columns import named_columns
 from wenet_uio.prepare.corpus_parts import files_below, tell_left_out
 from wenet_uio.prepare.looking import NAMES, is_transcripts
 from wenet_uio.prepare.separated import BY_LOOKING, TableOptions, read_table
-from wenet_uio.prepare.table_rows import BAR, lines_of_table, table_of_text, tell_guess
+from wenet_uio.prepare.table_rows import BAR, parse_table, table_lines, tell_guess
 
 TEXT_COLUMNS = {"raw": 1, "normalized": 2}
 """Columns of texts in LJSpeech's metadata.csv, as --text_field names them."""
@@ -37,11 +37,11 @@ def read_bars(
         ListError: a row has more columns than the others, no row has a text, or there is no such
             column.
     """
-    rows = [(number, line.split(BAR)) for number, line in lines_of_table(path) if line.strip()]
+    rows = [(number, line.split(BAR)) for number, line in table_lines(path) if line.strip()]
     if not rows:
         raise ListError(f"{path}: empty")
     if named_columns(rows[0][1]).keys() >= {"wav", "text"}:
-        return read_table(path, table_of_text(path, BAR), text_field, options)
+        return read_table(path, parse_table(path, BAR), text_field, options)
 
     tell_guess(path)
     return _lines(_texts_of_rows(path, rows, text_field), Path(path).parent)
@@ -124,7 +124,7 @@ def _searched_everywhere(lines: Sequence[RawLine], corpus: Path) -> list[RawLine
 
 def _named_texts(path: Path) -> list[NamedText]:
     """Read the lines of a file of transcripts, see `read_transcripts_txt`."""
-    rows = [(number, line.strip()) for number, line in lines_of_table(path) if line.strip()]
+    rows = [(number, line.strip()) for number, line in table_lines(path) if line.strip()]
     tell_guess(path)
     common = [mark for mark in ("\t", BAR) if all(mark in line for _, line in rows)]
     separator = common[0] if common else None  # None splits at blanks
@@ -146,6 +146,6 @@ def _lines(texts: Sequence[NamedText], folder: Path) -> list[RawLine]:
     files_of = find_audio(dict.fromkeys(name for name, _ in texts), [folder], folder)
     wavs = {name: str(files[0]) if len(files) == 1 else name for name, files in files_of.items()}
     return [
-        RawLine(key_of_name(wavs[name]), wavs[name], text, is_named_by_audio=True)
+        RawLine(named_audio_key(wavs[name]), wavs[name], text, is_named_by_audio=True)
         for name, text in texts
     ]

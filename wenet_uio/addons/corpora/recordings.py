@@ -22,10 +22,15 @@ from wenet_uio.addons.corpora.timed_texts import (
 from wenet_uio.addons.corpora.timed_texts import read_textgrid as read_tiers
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.prepare.audio_search import with_suffix_of_audio
-from wenet_uio.prepare.beside import check_single, files_of_corpus, pairs_of_form, texts_of_form
+from wenet_uio.prepare.audio_search import ensure_audio_suffix
+from wenet_uio.prepare.beside import (
+    check_single,
+    corpus_files,
+    pair_audio_and_texts,
+    select_text_files,
+)
 from wenet_uio.prepare.corpus_parts import tell_left_out
-from wenet_uio.prepare.separated import key_of_part
+from wenet_uio.prepare.separated import part_key
 
 
 def read_srt(path: str, text_field: str | None = None) -> list[RawLine]:
@@ -55,10 +60,10 @@ def read_elan(path: str, text_field: str | None = None) -> list[RawLine]:
         text_field: name or type of the tiers; see `texts_of_tiers`.
 
     Raises:
-        ListError: as `texts_of_form`, `read_eaf` and `texts_of_tiers`.
+        ListError: as `select_text_files`, `read_eaf` and `texts_of_tiers`.
     """
     lines = []
-    texts = texts_of_form(files_of_corpus(Path(path)).texts, Path(path), "elan", None)
+    texts = select_text_files(corpus_files(Path(path)).texts, Path(path), "elan", None)
     check_single(texts)
     for file in texts:
         elan = read_eaf(file.path)
@@ -85,10 +90,11 @@ def read_textgrid(path: str, text_field: str | None = None) -> list[RawLine]:
         text_field: name of the tier; needed if several tiers have texts.
 
     Raises:
-        ListError: a file has several tiers or lacks that tier; and as `pairs_of_form`.
+        ListError: a file has several tiers or lacks that tier; and as `pair_audio_and_texts`.
     """
     tiers = {
-        file: _tier_of(file, text_field) for _, file in pairs_of_form(Path(path), "textgrid", None)
+        file: _tier_of(file, text_field)
+        for _, file in pair_audio_and_texts(Path(path), "textgrid", None)
     }
     are_words = all(tier.has_words for tier in tiers.values())
     if are_words:
@@ -110,7 +116,7 @@ def read_ctm_files(path: str, text_field: str | None = None) -> list[RawLine]:
         raise ListError(f"{path}: a CTM has one text for each recording; leave --text_field out")
 
     lines = []
-    for file in texts_of_form(files_of_corpus(Path(path)).texts, Path(path), "ctm", None):
+    for file in select_text_files(corpus_files(Path(path)).texts, Path(path), "ctm", None):
         words = read_ctm(file.path)
         fields_of = _channel_fields(words)
         for (recording, channel), channel_words in words.items():
@@ -132,7 +138,7 @@ def read_stm_files(path: str, text_field: str | None = None) -> list[RawLine]:
         raise ListError(f"{path}: an STM has one text for each segment; leave --text_field out")
 
     lines = []
-    for file in texts_of_form(files_of_corpus(Path(path)).texts, Path(path), "stm", None):
+    for file in select_text_files(corpus_files(Path(path)).texts, Path(path), "stm", None):
         segments = read_stm(file.path)
         fields_of = _channel_fields((segment.recording, segment.channel) for segment in segments)
         for recording, channel, turn in segments:
@@ -167,10 +173,10 @@ def _read_timed(
     """Return the utterances of the files of a form.
 
     Raises:
-        ListError: as `pairs_of_form` and `read`.
+        ListError: as `pair_audio_and_texts` and `read`.
     """
     lines, empty = [], []
-    for wav, file in pairs_of_form(Path(path), form, text_field):
+    for wav, file in pair_audio_and_texts(Path(path), form, text_field):
         utterances = _joined_spans(read(file))
         if not utterances:
             empty.append(str(file))
@@ -203,7 +209,7 @@ def _joined_spans(timed_texts: Iterable[TimedText]) -> list[TimedText]:
 def _timed_line(wav: str, timed: TimedText, extra: dict) -> RawLine:
     """Return an utterance of a recording; its key has the start, and the channel if there is one."""
     start, end = round(timed.start, 3), round(timed.end, 3)
-    key = key_of_part(with_suffix_of_audio(wav), start)
+    key = part_key(ensure_audio_suffix(wav), start)
     if "channel" in extra:  # both sides of a call may begin at once
         key += f"_{extra['channel']}"
     return RawLine(key, wav, timed.text, start, end, extra, is_named_by_audio=True)

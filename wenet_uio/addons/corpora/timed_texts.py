@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.prepare.encodings import text_of_file
+from wenet_uio.prepare.encodings import read_text_file
 from wenet_uio.prepare.looking import AUDACITY_LABEL
 
 PAUSE = 0.5
@@ -75,7 +75,7 @@ def read_subtitles(path: str | Path) -> list[TimedText]:
         ListError: a cue ends before it starts, its times are damaged, text is before the first cue,
             or there is no cue.
     """
-    lines = text_of_file(path).splitlines()
+    lines = read_text_file(path).splitlines()
     is_vtt = bool(lines) and lines[0].startswith("WEBVTT")
     cues = [_cue(*cue, is_vtt) for cue in _cues(path, lines, is_vtt)]
     if not cues:
@@ -153,7 +153,7 @@ def read_textgrid(path: str | Path) -> list[Tier]:
     Raises:
         ListError: the file is not a TextGrid, or is cut short.
     """
-    text = text_of_file(path)
+    text = read_text_file(path)
     if '"TextGrid"' not in text[:200]:
         raise ListError(f"{path}: not a TextGrid of Praat")
 
@@ -207,7 +207,7 @@ def read_labels(path: str | Path) -> list[TimedText]:
         ListError: a line is no label.
     """
     texts = []
-    for number, line in enumerate(text_of_file(path).splitlines(), 1):
+    for number, line in enumerate(read_text_file(path).splitlines(), 1):
         if not line.strip() or line.startswith("\\"):  # frequencies of the label above
             continue
 
@@ -231,7 +231,7 @@ def read_ctm(path: str | Path) -> dict[tuple[str, str], list[TimedText]]:
         ListError: a line has too few fields, or a time that is no number.
     """
     words: dict[tuple[str, str], list[TimedText]] = {}
-    for number, line in enumerate(text_of_file(path).splitlines(), 1):
+    for number, line in enumerate(read_text_file(path).splitlines(), 1):
         fields = line.split()
         if not fields or line.startswith(";;"):
             continue
@@ -298,7 +298,7 @@ def read_stm(path: str | Path) -> list[Segment]:
         ListError: a line has too few fields, or times that are no span.
     """
     segments = []
-    for number, line in enumerate(text_of_file(path).splitlines(), 1):
+    for number, line in enumerate(read_text_file(path).splitlines(), 1):
         if not line.strip() or line.startswith(";;"):
             continue
 

@@ -28,10 +28,10 @@ from wenet_uio.prepare.shard_job import (
     Receipt,
     Storing,
     encode_sample,
+    file_version,
     is_cut,
     is_temporary,
     read_receipt,
-    version_of_file,
     why_bad,
     write_receipt,
 )
@@ -168,7 +168,7 @@ def _fingerprint(job: NemoShardJob, lines: list[RawLine]) -> str:
     """Return a hash of all that the bytes of the tar depend on."""
     state = blake2b(repr((FORM, job.storing, job.number)).encode(), digest_size=16)
     for line in lines:
-        state.update(repr((line, version_of_file(locate(line.wav, job.manifest)))).encode())
+        state.update(repr((line, file_version(locate(line.wav, job.manifest)))).encode())
     return state.hexdigest()
 
 
