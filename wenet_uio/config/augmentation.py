@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from wenet_uio.config.base import Positive, Probability, Section
+from wenet_uio.config.base import AboveZero, Positive, Probability, Section
 
 
 def _ascending(bounds: tuple[float, float]) -> tuple[float, float]:
@@ -106,7 +106,7 @@ class GainConf(Section):
 class TrimConf(Section):
     """Cut silence before and after the speech, as NeMo's `trim_silence` and librosa's `trim`."""
 
-    top_db: float = Field(default=60.0, gt=0)
+    top_db: AboveZero = 60.0
     """Frames this many dB or more below the loudest frame of the utterance are silence."""
 
 

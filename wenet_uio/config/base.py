@@ -7,10 +7,10 @@ from __future__ import annotations
 import re
 import reprlib
 from collections.abc import Collection
-from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from wenet_uio.base.messages import nearest_name
@@ -20,6 +20,9 @@ NotNegative = Annotated[int, Field(ge=0)]
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 AboveZero = Annotated[float, Field(gt=0)]
 ZeroOrMore = Annotated[float, Field(ge=0)]
+BelowOne = Annotated[float, Field(ge=0.0, lt=1.0)]
+PositiveShare = Annotated[float, Field(gt=0, le=1)]
+ProperShare = Annotated[float, Field(gt=0, lt=1)]
 TYPE_NAME = re.compile(
     r"(int|float|str|bool|none|dict|tuple|list|set|nullable|literal|function-\w+|constrained-\w+"
     r"|[A-Z]\w*)(\[.*\])?"
@@ -71,19 +74,25 @@ def parse(section: type[Section], values: dict[str, Any], where: str) -> Any:
     except ValidationError as error:
         errors = error.errors()
 
-    inside = {problem["loc"][:depth] for problem in errors for depth in range(len(problem["loc"]))}
+    paths_with_problems: set[tuple[Any, ...]] = set()  # of values that have a problem inside
+    for problem in errors:
+        for depth in range(len(problem["loc"])):
+            paths_with_problems.add(problem["loc"][:depth])
+
     # A list is too short if its only items are bad: the bad items say all.
     causes = [
-        cause for cause in errors if cause["type"] != "too_short" or cause["loc"] not in inside
+        cause
+        for cause in errors
+        if cause["type"] != "too_short" or cause["loc"] not in paths_with_problems
     ]
-    problems = [_describe(section, problem) for problem in _without_branches(causes, values)]
+    problems = [_describe_problem(section, problem) for problem in _merge_branches(causes, values)]
     if len(problems) == 1:
         raise ConfigError(f"{where}: {problems[0]}")
 
     raise ConfigError("\n  ".join([f"{where}: {len(problems)} problems", *problems]))
 
 
-def _without_branches(problems: list[ErrorDetails], values: Any) -> list[ErrorDetails]:
+def _merge_branches(problems: list[ErrorDetails], values: Any) -> list[ErrorDetails]:
     """Return one problem for each value, with paths of the yaml.
 
     A value that may have several types has a problem for each of them, and pydantic's name of the
@@ -94,29 +103,31 @@ def _without_branches(problems: list[ErrorDetails], values: Any) -> list[ErrorDe
         branch, path = _path_in_yaml(problem["loc"], values)
         of_value.setdefault(path if branch is None else branch, []).append({**problem, "loc": path})
 
-    return [problem for group in of_value.values() for problem in _best(group)]
+    merged: list[ErrorDetails] = []
+    for problems_of_value in of_value.values():
+        merged += _deepest_problems(problems_of_value)
+
+    return merged
 
 
 def _path_in_yaml(loc: tuple[Any, ...], values: Any) -> tuple[tuple[Any, ...] | None, tuple]:
     """Return the path of the value that has several types, if any, and the path of the problem."""
     branch, path = None, []
     for part in loc:
-        is_here = isinstance(values, dict) and part in values
-        if not is_here and isinstance(part, str) and TYPE_NAME.fullmatch(part):
+        is_key = isinstance(values, dict) and part in values
+        if not is_key and isinstance(part, str) and TYPE_NAME.fullmatch(part):
             branch = branch or tuple(path)
             continue
 
         path.append(part)
-        values = values[part] if is_here or _is_item(values, part) else None
+        is_list = isinstance(values, (list, tuple))
+        is_item = is_list and isinstance(part, int) and part < len(values)
+        values = values[part] if is_key or is_item else None
 
     return branch, tuple(path)
 
 
-def _is_item(values: Any, part: Any) -> bool:
-    return isinstance(values, (list, tuple)) and isinstance(part, int) and part < len(values)
-
-
-def _best(problems: list[ErrorDetails]) -> list[ErrorDetails]:
+def _deepest_problems(problems: list[ErrorDetails]) -> list[ErrorDetails]:
     """Return the problems that are deepest in the value; those of one path as one."""
     depth = max(len(problem["loc"]) for problem in problems)
     problems_by_path: dict[tuple[Any, ...], list[ErrorDetails]] = {}
@@ -132,14 +143,7 @@ def _best(problems: list[ErrorDetails]) -> list[ErrorDetails]:
     return joined
 
 
-def _in_our_words(message: str) -> str:
-    """Return a message of pydantic in the words of the yaml."""
-    for pattern, words in WORDS:
-        message = re.sub(pattern, words, message)
-    return message
-
-
-def _describe(section: type[Section], problem: ErrorDetails) -> str:
+def _describe_problem(section: type[Section], problem: ErrorDetails) -> str:
     """Return the line of an error message for a problem that pydantic found in `section`."""
     path = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
@@ -147,11 +151,13 @@ def _describe(section: type[Section], problem: ErrorDetails) -> str:
         parents = _sections_at(section, tuple(path_of_parent))
         if str(key) in section.model_fields and section not in parents:
             return f"{path}: unknown key; it belongs to the top level"
-        return f"{path}: unknown key; {_hint(str(key), parents)}"
+        return f"{path}: unknown key; {_unknown_key_hint(str(key), parents)}"
     if problem["type"] == "missing":
         return f"{path}: required key is missing"
 
-    message = _in_our_words(problem["msg"])
+    message = problem["msg"]
+    for pattern, words in WORDS:
+        message = re.sub(pattern, words, message)
     if not isinstance(problem["input"], dict):
         message += f", found {reprlib.repr(problem['input'])}"
     if problem["type"] == "literal_error":
@@ -162,16 +168,20 @@ def _describe(section: type[Section], problem: ErrorDetails) -> str:
     return f"{path}: {message}" if path else message
 
 
-def _hint(key: str, sections: list[type[Section]]) -> str:
+def _unknown_key_hint(key: str, sections: list[type[Section]]) -> str:
     """Return where an unknown key belongs, else the key that was probably meant, else all keys of
     the sections.
     """
-    fields = {name: field for section in sections for name, field in section.model_fields.items()}
-    owners = [
-        name
-        for name, field in fields.items()
-        if any(key in child.model_fields for child in _sections_in(field.annotation))
-    ]
+    fields: dict[str, FieldInfo] = {}
+    for section in sections:
+        fields |= section.model_fields
+
+    owners: list[str] = []
+    for name, field in fields.items():
+        children = _member_sections(field.annotation)
+        if any(key in child.model_fields for child in children):
+            owners.append(name)
+
     if owners:
         return f"it belongs to {' or '.join(owners)}"
 
@@ -183,23 +193,26 @@ def _sections_at(section: type[Section], loc: tuple[Any, ...]) -> list[type[Sect
     """Return the section at the path `loc` below `section`; several if it is one of a union."""
     candidates: list[type[Section]] = [section]
     for part in loc:
-        children = [
-            child
-            for candidate in candidates
-            if part in candidate.model_fields
-            for child in _sections_in(candidate.model_fields[part].annotation)
-        ]
+        children: list[type[Section]] = []
+        for candidate in candidates:
+            if part in candidate.model_fields:
+                children += _member_sections(candidate.model_fields[part].annotation)
+
         candidates = children or candidates  # a tag of a union or an index of a list is no field
 
     return candidates
 
 
-def _sections_in(annotation: Any) -> list[type[Section]]:
+def _member_sections(annotation: Any) -> list[type[Section]]:
+    """Return the sections that a value of this type may hold."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return annotation.variants()
-    if get_origin(annotation) in (Union, UnionType, list, tuple, dict) or get_args(annotation):
-        return [child for argument in get_args(annotation) for child in _sections_in(argument)]
-    return []
+
+    members: list[type[Section]] = []
+    for argument in get_args(annotation):
+        members += _member_sections(argument)
+
+    return members
 
 
 def known_name(name: str, known: Collection[str]) -> str:

@@ -7,19 +7,26 @@ from typing import Any
 from wenet_uio.config.base import ConfigError
 from wenet_uio.config.config import Config
 from wenet_uio.config.dataset import DatasetConf, ViewsConf
-from wenet_uio.config.family import FAMILIES, Family, families, family_of
+from wenet_uio.config.family import FAMILIES, families, family_of
 from wenet_uio.config.model import DECODER_CONFS
 from wenet_uio.config.named_code import is_third_party
 
 
-def with_own_parts(values: dict[str, Any], where: str) -> dict[str, Any]:
+def add_own_parts(values: dict[str, Any], where: str) -> dict[str, Any]:
     """Add the default predictor and joint of families that have them; refuse these keys for other
     families.
 
     Raises:
         ConfigError: a part is one of another family.
     """
-    family = _named_family(values.get("model"))
+    name = values.get("model")
+    if name is None:
+        name = Config.model_fields["model"].default
+
+    family = None  # an unknown one is reported with the other problems
+    if isinstance(name, str) and (name in FAMILIES or is_third_party(name)):
+        family = family_of(name)
+
     defaults = {} if family is None else family.parts.defaults
 
     for key in ("predictor", "joint"):
@@ -43,15 +50,6 @@ def _refuse_part(values: dict[str, Any], key: str, where: str) -> None:
                 f"{where}: {name}: only a {' or '.join(owners)} has this key; add `model: "
                 f"{owners[0]}` or remove it"
             )
-
-
-def _named_family(name: object) -> Family | None:
-    """Return the family that the yaml names; None for an unknown one, which is reported with the
-    other problems.
-    """
-    name = Config.model_fields["model"].default if name is None else name
-    known = isinstance(name, str) and (name in FAMILIES or is_third_party(name))
-    return family_of(str(name)) if known else None
 
 
 def check_parts(config: Config, where: str) -> None:
@@ -99,7 +97,7 @@ def refuse_derived(values: dict[str, Any], where: str) -> None:
         )
 
 
-def with_views(config: Config, where: str) -> Config:
+def set_views(config: Config, where: str) -> Config:
     """Set the views of each training utterance that `cr_loss_scale` asks for.
 
     Raises:
@@ -114,7 +112,7 @@ def with_views(config: Config, where: str) -> Config:
         obstacle = NO_CTC
     elif config.family.training.views_obstacle:
         obstacle = f"model: {config.family.training.views_obstacle}"
-    elif not _differ(data):
+    elif not _views_differ(data):
         obstacle = "the two views are equal; set dataset_conf.spec_aug: true, with masks"
     elif data.batch_conf.batch_type == "static" and data.batch_conf.batch_size == 1:
         obstacle = "two views do not fit batch_conf.batch_size 1; set it to 2 or more"
@@ -126,7 +124,7 @@ def with_views(config: Config, where: str) -> Config:
     return config.model_copy(update={"dataset_conf": data.model_copy(update={"views": views})})
 
 
-def _differ(data: DatasetConf) -> bool:
+def _views_differ(data: DatasetConf) -> bool:
     """Tell whether the two views of an utterance differ."""
     masks = data.spec_aug and (data.spec_aug_conf.num_t_mask or data.spec_aug_conf.num_f_mask)
     return bool(masks or (data.spec_sub and data.spec_sub_conf.num_t_sub))
@@ -142,7 +140,7 @@ def check_ctc_losses(config: Config, where: str) -> None:
         raise ConfigError(f"{where}: ctc_label_smoothing: {NO_CTC}")
 
     if config.ctc_texts:
-        _check_texts(config, where)
+        _check_ctc_texts(config, where)
 
     blocks, last = config.interctc_layer_idx, config.encoder_conf.num_blocks
     obstacle = ""
@@ -161,7 +159,7 @@ def check_ctc_losses(config: Config, where: str) -> None:
         raise ConfigError(f"{where}: {name}: {obstacle}")
 
 
-def _check_texts(config: Config, where: str) -> None:
+def _check_ctc_texts(config: Config, where: str) -> None:
     """Check `ctc_texts`; raises as `check_ctc_losses`."""
     obstacle = NO_CTC if config.model_conf.ctc_weight == 0 else ""
     if config.tokenizer_conf.sample_alpha is not None:

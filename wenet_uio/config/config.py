@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, SerializeAsAny, field_validator
 
-from wenet_uio.config.base import Section, known_name
+from wenet_uio.config.base import Section, ZeroOrMore, known_name
 from wenet_uio.config.choices import KNOWN_NAMES
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.config.encoder import EncoderSection, StackConf
@@ -64,7 +64,7 @@ class Config(TrainKeys):
     this key."""
     cv_data: str | MixtureConf | None = None
     """Validation data, as `data`. --cv_data overrides this key."""
-    text_weight: float = Field(default=1.0, ge=0)
+    text_weight: ZeroOrMore = 1.0
     """Weight of the decoder's loss on text without audio. It is not in model_conf: WeNet passes
     every key of that section to its model."""
     mask_padding: bool = True

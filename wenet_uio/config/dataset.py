@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from wenet_uio.config.augmentation import AugmentationKeys
-from wenet_uio.config.base import NotNegative, Positive, Probability, Section
+from wenet_uio.config.base import AboveZero, NotNegative, Positive, Probability, Section, ZeroOrMore
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.filters import FilterConf
 
@@ -32,14 +32,14 @@ class FbankConf(Section):
     """Kaldi's mel filter banks."""
 
     num_mel_bins: Positive = 80
-    frame_length: float = Field(default=25, gt=0)
+    frame_length: AboveZero = 25
     """Milliseconds."""
-    frame_shift: float = Field(default=10, gt=0)
+    frame_shift: AboveZero = 10
     """Milliseconds."""
-    dither: float = Field(default=0.0, ge=0)
+    dither: ZeroOrMore = 0.0
     """Standard deviation of the added noise, on the scale of int16; training only."""
     window_type: Literal["povey", "hamming", "hanning", "rectangular", "blackman"] = "povey"
-    low_freq: float = Field(default=20.0, ge=0)
+    low_freq: ZeroOrMore = 20.0
     """Hz."""
     high_freq: float = 0.0
     """Hz; a value of 0 or below is added to half the sample rate."""
@@ -56,7 +56,7 @@ class MfccConf(FbankConf):
     num_ceps: Positive = 40
     num_mel_bins: Positive = 40
     high_freq: float = 0.0
-    low_freq: float = Field(default=20.0, ge=0)
+    low_freq: ZeroOrMore = 20.0
     cepstral_lifter: float = 22.0
 
     @model_validator(mode="after")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from wenet_uio.config.base import NotNegative, Positive, Section
+from wenet_uio.config.base import AboveZero, BelowOne, NotNegative, Positive, Section
 
 
 class ChunkConf(Section):
@@ -61,7 +61,7 @@ class InputLayerConf(Section):
     BPE or words."""
 
 
-DropoutRate = Annotated[float, Field(ge=0.0, lt=1.0)]
+DropoutRate = BelowOne
 Activation = Literal["relu", "swish", "gelu", "tanh", "hardtanh", "selu"]
 PositionEncoding = Literal["abs_pos", "rel_pos", "no_pos", "rope_pos", "abs_pos_whisper"]
 SelfAttention = Literal["selfattn", "rel_selfattn", "rope_abs_selfattn", "shaw_rel_selfattn"]
@@ -109,7 +109,7 @@ class AttentionConf(StackConf):
     """Bias of the queries and, as in WeNet, of the output of self-attention."""
     key_bias: bool = True
     value_bias: bool = True
-    norm_eps: float = Field(default=1e-5, gt=0)
+    norm_eps: AboveZero = 1e-5
     """Epsilon of the layer normalisations. Branchformers use it for the last normalisation only, as
     in WeNet."""
     gradient_checkpointing: bool = False

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from wenet_uio.config.base import AboveZero, NotNegative, Positive, Section
+from wenet_uio.config.base import AboveZero, NotNegative, Positive, Section, ZeroOrMore
 from wenet_uio.config.batch import Seconds
 
 
@@ -25,15 +25,15 @@ class FilterConf(Section):
     """Tokens per frame of 10 ms."""
     max_output_input_ratio: float = 1.0
     """Tokens per frame of 10 ms."""
-    min_duration: float = Field(default=0.0, ge=0)
+    min_duration: ZeroOrMore = 0.0
     """Seconds."""
     max_duration: AboveZero | None = None
     """Seconds."""
-    min_tps: float = Field(default=0.0, ge=0)
+    min_tps: ZeroOrMore = 0.0
     """Tokens per second."""
     max_tps: AboveZero | None = None
     """Tokens per second."""
-    min_tpt: float = Field(default=0.0, ge=0)
+    min_tpt: ZeroOrMore = 0.0
     """Pairs of texts: tokens of the second text per token of the first. Checked when a pair is
     read."""
     max_tpt: AboveZero | None = None

@@ -59,14 +59,14 @@ def fine_tuned(recipe: Mapping[str, Any], model: Mapping[str, Any], where: str) 
     dataset_of_model = model.get("dataset_conf") or {}
     dataset_of_recipe = recipe.get("dataset_conf") or {}
     inherited = (*FEATURES, *(name for name in LIMITS if name not in dataset_of_recipe))
-    values = _picked(model, OF_MODEL) | {"dataset_conf": _picked(dataset_of_model, inherited)}
+    values = _pick_keys(model, OF_MODEL) | {"dataset_conf": _pick_keys(dataset_of_model, inherited)}
     name = values.get("model")
     family = family_of(name) if isinstance(name, str) and name in FAMILIES else None
     defaults = {} if family is None else dict(family.training.fine_tuning)
     return merged(merged(deepcopy(values), defaults), recipe)
 
 
-def _picked(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def _pick_keys(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     return {name: values[name] for name in names if name in values}
 
 
@@ -90,7 +90,7 @@ def forget_units(values: dict[str, Any], model: Mapping[str, Any]) -> None:
     conf, conf_of_model = _tokenizer_conf(values), _tokenizer_conf(model)
     if values.get("tokenizer") != model.get("tokenizer"):
         forgotten = tuple(conf_of_model)
-    elif _picked(conf, UNITS_FILES) != _picked(conf_of_model, UNITS_FILES):
+    elif _pick_keys(conf, UNITS_FILES) != _pick_keys(conf_of_model, UNITS_FILES):
         forgotten = ("special_tokens",)
     else:
         return

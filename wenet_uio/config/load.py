@@ -17,11 +17,11 @@ from wenet_uio.base.messages import warn_once
 from wenet_uio.base.uris import published, shown_values
 from wenet_uio.config.base import ConfigError, parse
 from wenet_uio.config.checks import (
+    add_own_parts,
     check_ctc_losses,
     check_parts,
     refuse_derived,
-    with_own_parts,
-    with_views,
+    set_views,
 )
 from wenet_uio.config.choices import CHOICES, KNOWN_NAMES
 from wenet_uio.config.config import Config
@@ -29,7 +29,7 @@ from wenet_uio.config.fine_tuning import fine_tuned, forget_units, refuse_units_
 from wenet_uio.config.named_code import is_third_party, named_object
 from wenet_uio.config.named_files import locate_files
 from wenet_uio.config.nemo import FROM_NEMO, WITH_OVERRIDES, has_nemo_sections, is_nemo_path
-from wenet_uio.config.overrides import Override, apply_override, parse_overrides, with_sources
+from wenet_uio.config.overrides import Override, apply_override, name_causes, parse_overrides
 from wenet_uio.config.wenet import add_last_id, from_wenet, refuse_other_parts, to_wenet
 from wenet_uio.config.yaml_file import read_yaml
 
@@ -48,14 +48,14 @@ def parse_config(values: dict[str, Any], where: str) -> Config:
     for note in notes:
         warn_once(note)
 
-    return _checked(from_wenet(values, where), where)
+    return _check_config(from_wenet(values, where), where)
 
 
-def _checked(values: dict[str, Any], where: str) -> Config:
+def _check_config(values: dict[str, Any], where: str) -> Config:
     """Check a mapping with the keys of Config."""
     refuse_other_parts(values, where, KNOWN_NAMES)
     refuse_derived(values, where)
-    values = with_own_parts(values, where)
+    values = add_own_parts(values, where)
     section_by_key: dict[str, Any] = {}
 
     for role, sections in CHOICES.items():
@@ -74,7 +74,7 @@ def _checked(values: dict[str, Any], where: str) -> Config:
     if complete := config.family.parts.complete:
         config = complete(config, where)
 
-    return with_views(config, where)
+    return set_views(config, where)
 
 
 @lru_cache(maxsize=64)
@@ -116,12 +116,12 @@ def load_config(
 
     changes = parse_overrides(overrides)
     load = partial(
-        _with_changes, values, Path(path), of_model=of_model, trust_code=trust_code, start=start
+        _apply_changes, values, Path(path), of_model=of_model, trust_code=trust_code, start=start
     )
     try:
         config, notes = load(changes)
     except ConfigError as error:
-        raise with_sources(error, str(path), changes, load) from error
+        raise name_causes(error, str(path), changes, load) from error
 
     for note in notes:
         warn_once(note)
@@ -129,7 +129,7 @@ def load_config(
     return config
 
 
-def _with_changes(
+def _apply_changes(
     values: dict[str, Any],
     path: Path,
     changes: Sequence[Override],
@@ -173,7 +173,7 @@ def _with_changes(
             "the author of the model, add --trust_code"
         )
 
-    return _checked(values, str(path)), notes
+    return _check_config(values, str(path)), notes
 
 
 def keys_of(config: Config) -> Mapping[str, Any]:

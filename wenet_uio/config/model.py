@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from wenet_uio.config.base import NotNegative, Positive, Probability, Section
+from wenet_uio.config.base import BelowOne, NotNegative, Positive, Probability, Section
 from wenet_uio.config.encoder import AttentionConf, DropoutRate, FeedForwardConf
 
 
@@ -107,7 +107,7 @@ class HybridConf(ModelKeys):
     """Label that pads a batch."""
     reverse_weight: Probability = 0.0
     """Weight of the right-to-left decoder in the attention loss."""
-    lsm_weight: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    lsm_weight: BelowOne = 0.0
     """Label smoothing."""
     length_normalized_loss: bool = False
     """Attention loss per token instead of per utterance."""

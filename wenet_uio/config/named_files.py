@@ -50,10 +50,11 @@ def locate_files(values: dict[str, Any], yaml_path: Path, *, of_model: bool) -> 
 
     for conf, key, where, usual_name in _names_in(values):
         name = conf[key]
-        for place in _places(name, usual_name, yaml_path.parent, of_model):
+        for place in _candidate_places(name, usual_name, yaml_path.parent, of_model):
             # A tokenizer of Hugging Face may be named by its folder
             if place.is_file() or (place / usual_name).is_file():
-                if not _is_expected(place, name, yaml_path.parent):
+                is_as_named = Path(name).exists() and place.samefile(name)
+                if place != yaml_path.parent / name and not is_as_named:
                     log.warning("%s: %s.%s %s: %s is taken", yaml_path, where, key, name, place)
                 conf[key] = str(place)
                 break
@@ -78,7 +79,7 @@ def _names_in(values: dict[str, Any]) -> Iterator[_NamedFile]:
         (name, values.get(name), values.get("tokenizer"), "")
         for name in ("tokenizer_conf", "cmvn_conf")
     ]
-    for language, conf in _languages(values).items():
+    for language, conf in _language_sections(values).items():
         tokenizer = conf.get("tokenizer", "sentencepiece") if isinstance(conf, dict) else None
         where = f"tokenizer_conf.languages.{language}"
         sections.append((where, conf, tokenizer, f"{language}."))
@@ -93,7 +94,7 @@ def _names_in(values: dict[str, Any]) -> Iterator[_NamedFile]:
                 yield _NamedFile(conf, key, where, usual_name)
 
 
-def _languages(values: dict[str, Any]) -> dict[str, Any]:
+def _language_sections(values: dict[str, Any]) -> dict[str, Any]:
     conf = values.get("tokenizer_conf")
     languages = conf.get("languages") if isinstance(conf, dict) else None
     return languages if isinstance(languages, dict) else {}
@@ -116,7 +117,7 @@ def _usual_name(tokenizer: Any, section: str, key: str) -> str:
     return names.get(key, NAMED_FILES[section, key])
 
 
-def _places(name: str, usual_name: str, folder: Path, of_model: bool) -> Iterator[Path]:
+def _candidate_places(name: str, usual_name: str, folder: Path, of_model: bool) -> Iterator[Path]:
     """Yield where a file may be that a yaml in `folder` names, the likeliest place first."""
     as_it_is = Path(name)
     yield folder / name
@@ -128,11 +129,6 @@ def _places(name: str, usual_name: str, folder: Path, of_model: bool) -> Iterato
     yield folder / as_it_is.name
     yield folder / usual_name
     yield as_it_is
-
-
-def _is_expected(place: Path, name: str, folder: Path) -> bool:
-    """Tell whether a place is that of the name, relative to the yaml or as it is."""
-    return place == folder / name or (Path(name).exists() and place.samefile(name))
 
 
 def copy_files(config: Config, folder: Path) -> Config:
@@ -148,41 +144,37 @@ def copy_files(config: Config, folder: Path) -> Config:
     changes: dict[str, dict[str, Any]] = {}
     for section, key in NAMED_FILES:
         name = _usual_name(config.tokenizer, section, key)
-        if _copy(getattr(getattr(config, section), key), folder / name):
+        if _copy_file(getattr(getattr(config, section), key), folder / name):
             changes.setdefault(section, {})[key] = name
 
     if languages := config.tokenizer_conf.languages:
         copies = {
-            language: _copy_of_language(language, conf, folder)
+            language: _copy_language_files(language, conf, folder)
             for language, conf in languages.items()
         }
         changes.setdefault("tokenizer_conf", {})["languages"] = copies
 
-    return config.model_copy(
-        update={
-            section: getattr(config, section).model_copy(update=keys)
-            for section, keys in changes.items()
-        }
-    )
+    sections = {
+        section: getattr(config, section).model_copy(update=keys)
+        for section, keys in changes.items()
+    }
+    return config.model_copy(update=sections)
 
 
-def _copy_of_language(
+def _copy_language_files(
     language: str, conf: LanguageTokenizerConf, folder: Path
 ) -> LanguageTokenizerConf:
     """Return the section of one language of an aggregate, with the names of the copies."""
-    names = {
-        key: f"{language}.{_usual_name(conf.tokenizer, section, key)}"
-        for section, key in NAMED_FILES
-        if section == "tokenizer_conf"
-    }
-    return conf.model_copy(
-        update={
-            key: name for key, name in names.items() if _copy(getattr(conf, key), folder / name)
-        }
-    )
+    copies: dict[str, str] = {}
+    for section, key in NAMED_FILES:
+        name = f"{language}.{_usual_name(conf.tokenizer, section, key)}"
+        if section == "tokenizer_conf" and _copy_file(getattr(conf, key), folder / name):
+            copies[key] = name
+
+    return conf.model_copy(update=copies)
 
 
-def _copy(path: str | None, copy: Path) -> bool:
+def _copy_file(path: str | None, copy: Path) -> bool:
     """Copy a file, unless it is missing or the copy is the same; whether there is a copy.
 
     A copy with other contents is kept under another name: weights may belong to it.
@@ -193,21 +185,14 @@ def _copy(path: str | None, copy: Path) -> bool:
     content = Path(path).read_bytes()
     if not copy.is_file() or copy.read_bytes() != content:
         if copy.is_file():
-            former = next(
-                name
-                for name in map(copy.with_suffix, _numbered_suffixes(copy))
-                if not name.exists()
-            )
+            numbered = (copy.with_suffix(f"{copy.suffix}.former-{number}") for number in count(1))
+            former = next(name for name in numbered if not name.exists())
             copy.rename(former)
             log.warning("%s has other contents than %s; it is kept as %s", copy, path, former.name)
         with written_aside(copy) as file:
             file.write(content)
 
     return True
-
-
-def _numbered_suffixes(path: Path) -> Iterator[str]:
-    return (f"{path.suffix}.former-{number}" for number in count(1))
 
 
 def with_names_of(values: dict[str, Any], former: dict[str, Any]) -> dict[str, Any]:

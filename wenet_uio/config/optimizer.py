@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from wenet_uio.config.base import AboveZero, Section, ZeroOrMore
+from wenet_uio.config.base import AboveZero, BelowOne, Section, ZeroOrMore
 from wenet_uio.config.named_code import Loaded, named_record
 
 OPTIMIZERS: dict[str, str] = {
@@ -18,7 +17,7 @@ OPTIMIZERS: dict[str, str] = {
 }
 """{name in the yaml: `module:name` of its OptimizerKind}. Nothing else in the package names an
 optimizer."""
-Decay = Annotated[float, Field(ge=0.0, lt=1.0)]
+Decay = BelowOne
 
 
 class OptimizerConf(Section):
@@ -50,7 +49,7 @@ class OptimizerConf(Section):
 class AdamConf(OptimizerConf):
     """Adam (Kingma and Ba 2014, https://arxiv.org/abs/1412.6980)."""
 
-    weight_decay: float = Field(default=0.0, ge=0)
+    weight_decay: ZeroOrMore = 0.0
     """L2 penalty: its gradient is added to the gradient of the loss."""
 
 

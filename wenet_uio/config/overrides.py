@@ -42,17 +42,17 @@ def parse_overrides(texts: Iterable[str]) -> list[Override]:
     Raises:
         ConfigError: a text is none of them, or the value is not yaml.
     """
-    return [_parsed(text) for text in texts]
+    return [_parse_override(text) for text in texts]
 
 
-def _parsed(text: str) -> Override:
+def _parse_override(text: str) -> Override:
     """Parse `key.subkey=value`, WeNet's `key.subkey value`, or `~key.subkey`, which removes a key.
 
     Raises:
         ConfigError: the text has another form.
     """
     if text.strip().startswith("~"):
-        return Override(text, _path(text.strip()[1:].partition("=")[0]), removes=True)
+        return Override(text, _split_path(text.strip()[1:].partition("=")[0]), removes=True)
 
     dotted, equals, value = text.partition("=")
     if not equals or " " in dotted.strip():  # "key value" is WeNet's form
@@ -60,7 +60,7 @@ def _parsed(text: str) -> Override:
     if not equals:
         raise ConfigError(f"--override_config {text}: expected key.subkey=value")
 
-    path = _path(dotted.strip().lstrip("+"))
+    path = _split_path(dotted.strip().lstrip("+"))
     if value.lstrip().startswith(("{", "[")):
         value = TIGHT.sub(r"\1: ", value)
     try:
@@ -71,11 +71,11 @@ def _parsed(text: str) -> Override:
         ) from None
 
 
-def _path(dotted: str) -> tuple[str, ...]:
+def _split_path(dotted: str) -> tuple[str, ...]:
     return tuple(NAME.sub(r".\1", dotted).split("."))
 
 
-def with_sources(
+def name_causes(
     error: ConfigError,
     where: str,
     changes: Sequence[Override],
@@ -88,13 +88,16 @@ def with_sources(
         where: the config; the message of a problem that the overrides do not cause begins so.
         load: raises the errors of the config with some of the overrides.
     """
-    problems = _problems(error, where)
-    texts = dict.fromkeys(change.text for change in changes) if problems else ()
-    remaining = {
-        text: _problems_with([change for change in changes if change.text != text], where, load)
-        for text in texts
-    }
-    lines = [_with_source(problem, problems, remaining) for problem in problems]
+    problems = _split_problems(error, where)
+    if not problems:
+        return error
+
+    remaining: dict[str, list[str]] = {}
+    for text in dict.fromkeys(change.text for change in changes):
+        others = [change for change in changes if change.text != text]
+        remaining[text] = _remaining_problems(others, where, load)
+
+    lines = [_name_cause(problem, problems, remaining) for problem in problems]
     if lines == problems:
         return error
 
@@ -102,7 +105,7 @@ def with_sources(
     return ConfigError("\n  ".join([*header, *lines]))
 
 
-def _with_source(
+def _name_cause(
     problem: str, problems: Collection[str], remaining: Mapping[str, Collection[str]]
 ) -> str:
     """Name the overrides of a problem.
@@ -117,22 +120,23 @@ def _with_source(
     # Without an override that the config needs, another problem comes first and hides this one.
     causes = [text for text in without_problem if set(remaining[text]) <= set(problems)]
     if not causes:
-        causes = [text for text in without_problem if _parsed(text).path[-1] in problem]
+        causes = [text for text in without_problem if _parse_override(text).path[-1] in problem]
     return f"--override_config {' '.join(causes)}: {problem}" if causes else problem
 
 
-def _problems_with(
+def _remaining_problems(
     changes: Sequence[Override], where: str, load: Callable[[Sequence[Override]], object]
 ) -> list[str]:
+    """Return the problems that the config has with these overrides alone."""
     try:
         with unsaid():
             load(changes)
     except ConfigError as error:
-        return _problems(error, where)
+        return _split_problems(error, where)
     return []
 
 
-def _problems(error: ConfigError, where: str) -> list[str]:
+def _split_problems(error: ConfigError, where: str) -> list[str]:
     """Return the problems of an error of `parse`; none of an error that names an override already."""
     message = str(error)
     if not message.startswith(f"{where}: "):
@@ -156,11 +160,13 @@ def apply_override(values: dict[str, Any], override: Override, *, merges: bool =
     *parents, last = override.path
     section: Any = values
     for parent in parents:
-        section = _inside(section, parent, override)
+        section = _enter_section(section, parent, override)
 
     key = _key_in(section, last, override)
     if override.removes:
-        _remove(section, key, override)
+        if isinstance(section, dict) and key not in section:
+            raise ConfigError(f"--override_config {override.text}: there is no key {key} to remove")
+        del section[key]
     elif merges and isinstance(section, dict):
         section[key] = merged(section.get(key), override.value)
     else:
@@ -174,7 +180,7 @@ def merged(old: Any, new: Any) -> Any:
     return {**old, **{key: merged(old.get(key), value) for key, value in new.items()}}
 
 
-def _inside(section: Any, parent: str, override: Override) -> Any:
+def _enter_section(section: Any, parent: str, override: Override) -> Any:
     """Return the section or list under `parent`."""
     key = _key_in(section, parent, override)
     if isinstance(section, dict) and section.get(key) is None:
@@ -196,9 +202,3 @@ def _key_in(section: Any, name: str, override: Override) -> Any:
         )
 
     return int(name)
-
-
-def _remove(section: Any, key: Any, override: Override) -> None:
-    if isinstance(section, dict) and key not in section:
-        raise ConfigError(f"--override_config {override.text}: there is no key {key} to remove")
-    del section[key]

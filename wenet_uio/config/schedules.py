@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from wenet_uio.config.base import AboveZero, NotNegative, Positive, Section
+from wenet_uio.config.base import (
+    AboveZero,
+    NotNegative,
+    Positive,
+    PositiveShare,
+    Probability,
+    Section,
+    ZeroOrMore,
+)
 
 WARM_UPS = 20
 """Length of WarmupLR in times of its warm-up, if the time ends a run: the rate is at 22 % of its highest
@@ -37,7 +45,7 @@ class WarmupCosineConf(Schedule):
     max_steps: Positive
     """Optimizer step from which the rate is `min_lr`."""
     warmup_steps: NotNegative = 0
-    min_lr: float = Field(default=0.0, ge=0)
+    min_lr: ZeroOrMore = 0.0
 
     @model_validator(mode="after")
     def _falls(self) -> WarmupCosineConf:
@@ -61,9 +69,9 @@ class TriStageConf(Schedule):
     warmup_steps: NotNegative
     hold_steps: NotNegative
     decay_steps: Positive
-    init_lr_scale: float = Field(default=0.01, ge=0, le=1)
+    init_lr_scale: Probability = 0.01
     """Factor of the rate in the first step of the rise."""
-    final_lr_scale: float = Field(default=0.01, gt=0, le=1)
+    final_lr_scale: PositiveShare = 0.01
     """Factor of the rate from the end of the fall on."""
 
     @property
@@ -83,7 +91,7 @@ class EdenConf(Schedule):
     """Epochs around which the rate begins to fall."""
     warmup_batches: NotNegative = 500
     """Optimizer steps of a linear warm-up."""
-    warmup_start: float = Field(default=0.5, gt=0, le=1)
+    warmup_start: PositiveShare = 0.5
     """Factor of the rate in the first step of the warm-up."""
 
 
@@ -112,12 +120,12 @@ class NoamHoldAnnealingConf(Schedule):
     max_steps: Positive
     """Optimizer step from which the rate is `min_lr`."""
     warmup_steps: Positive | None = None
-    warmup_ratio: float | None = Field(default=None, gt=0, le=1)
+    warmup_ratio: PositiveShare | None = None
     hold_steps: NotNegative | None = None
-    hold_ratio: float | None = Field(default=None, ge=0, le=1)
-    decay_rate: float = Field(default=0.5, gt=0)
+    hold_ratio: Probability | None = None
+    decay_rate: AboveZero = 0.5
     """Power of the fall; 0.5: inverse square root."""
-    min_lr: float = Field(default=0.0, ge=0)
+    min_lr: ZeroOrMore = 0.0
 
     @model_validator(mode="after")
     def _one_length_each(self) -> NoamHoldAnnealingConf:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -116,7 +117,7 @@ class SourceConf(Section):
         if not isinstance(values, dict):
             return values
 
-        values, known_keys = _with_our_names(values), _keys_of_all_types()
+        values, known_keys = _rename_keys(values), _all_keys()
         # An unknown key may be a misspelled required one; it is the problem then.
         if values.keys() <= known_keys:
             cls._require_keys(values)
@@ -135,12 +136,12 @@ class SourceConf(Section):
     @classmethod
     def _refuse_lost_keys(cls, values: Mapping[str, Any]) -> None:
         """Raise a ValueError if a key means something to other types only, and has a value."""
-        foreign_keys = _keys_of_all_types() - cls.model_fields.keys() - set(INHERITED)
+        foreign_keys = _all_keys() - cls.model_fields.keys() - set(INHERITED)
         lost = sorted(key for key in foreign_keys if values.get(key))
         if lost:
             raise ValueError(
                 f"a source of type {values['type']} has no {' and '.join(lost)}; "
-                f"{' or '.join(_types_with(lost[0]))} has"
+                f"{' or '.join(_types_having(lost[0]))} has"
             )
 
     @model_validator(mode="after")
@@ -226,11 +227,11 @@ def parse_source(values: Any) -> SourceConf:
         return values
 
     _Typed.model_validate(values)
-    values = _with_weights(values)
+    values = _split_weighted(values)
     return source_type(values["type"]).section.model_validate(values)
 
 
-def _with_weights(values: Mapping[str, Any]) -> Mapping[str, Any]:
+def _split_weighted(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a source whose paths have weights as a group of sources; any other source as it is.
 
     Raises:
@@ -241,10 +242,15 @@ def _with_weights(values: Mapping[str, Any]) -> Mapping[str, Any]:
     if not has_weights(lists):
         return values
 
-    of_group = SourceConf.model_fields.keys() - {"type"}
-    group = {key: value for key, value in named.items() if key in of_group}
-    of_each = {key: value for key, value in named.items() if key not in (*of_group, *lists)}
-    members = [{**of_each, **member} for member in weighted_members(lists)]
+    group: dict[str, Any] = {}
+    shared: dict[str, Any] = {}  # keys that every member gets
+    for key, value in named.items():
+        if key in SourceConf.model_fields and key != "type":
+            group[key] = value
+        elif key not in lists:
+            shared[key] = value
+
+    members = [{**shared, **member} for member in weighted_members(lists)]
     return {**group, "type": "group", "input_cfg": members}
 
 
@@ -267,22 +273,22 @@ def source_sections() -> Mapping[type[SourceConf], tuple[str, ...]]:
 
 
 @lru_cache
-def _keys_of_all_types() -> frozenset[str]:
+def _all_keys() -> frozenset[str]:
     """Return the keys that a type of sources has."""
     return frozenset(name for section in source_sections() for name in section.model_fields)
 
 
-def _types_with(key: str) -> list[str]:
+def _types_having(key: str) -> list[str]:
     """Return the types that have a key."""
-    return [
-        name
-        for section, names in source_sections().items()
-        for name in names
-        if key in section.model_fields
-    ]
+    types: list[str] = []
+    for section, names in source_sections().items():
+        if key in section.model_fields:
+            types += names
+
+    return types
 
 
-def _with_our_names(values: Mapping[str, Any]) -> dict[str, Any]:
+def _rename_keys(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of a source under their first names, without those that NeMo's loader needs.
 
     Raises:
@@ -303,14 +309,15 @@ WEIGHTED = ("manifest_filepath", "tarred_audio_filepaths", "shar_path")
 
 def has_weights(lists: Mapping[str, Any]) -> bool:
     """Tell whether a path in the values of some keys of WEIGHTED has a weight."""
-    return any(_weight_of(item) is not None for paths in lists.values() for item in _items(paths))
+    items = itertools.chain.from_iterable(map(_items, lists.values()))
+    return any(_item_weight(item) is not None for item in items)
 
 
 def without_weights(paths: Any) -> Any:
     """Return the value of a key of WEIGHTED with the paths alone."""
     if not isinstance(paths, (list, tuple)):
         return paths
-    return [item if _weight_of(item) is None else [item[0]] for item in paths]
+    return [item if _item_weight(item) is None else [item[0]] for item in paths]
 
 
 def weighted_members(lists: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -328,13 +335,13 @@ def weighted_members(lists: Mapping[str, Any]) -> list[dict[str, Any]]:
 
     members = []
     for items in zip(*map(_items, lists.values()), strict=True):
-        weights = {_weight_of(item) for item in items} - {None}
+        weights = {_item_weight(item) for item in items} - {None}
         if len(weights) != 1:
             raise ValueError(
                 f"{next(iter(lists))}: {items[0]!r}: expected [path, weight]: give each path one "
                 "weight"
             )
-        paths = [item if _weight_of(item) is None else item[0] for item in items]
+        paths = [item if _item_weight(item) is None else item[0] for item in items]
         members.append({**dict(zip(lists, paths, strict=True)), "weight": weights.pop()})
 
     return members
@@ -345,7 +352,7 @@ def _items(paths: Any) -> Sequence[Any]:
     return paths if isinstance(paths, (list, tuple)) else ()
 
 
-def _weight_of(item: Any) -> float | None:
+def _item_weight(item: Any) -> float | None:
     """Return the weight of `[path, weight]`; None if an item has no weight."""
     is_pair = isinstance(item, (list, tuple)) and len(item) == 2
     return item[1] if is_pair and type(item[1]) in (int, float) else None

@@ -7,11 +7,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from wenet_uio.config.base import NotNegative, Positive, Section, known_name
+from wenet_uio.config.base import (
+    AboveZero,
+    BelowOne,
+    NotNegative,
+    Positive,
+    ProperShare,
+    Section,
+    ZeroOrMore,
+    known_name,
+)
 from wenet_uio.config.optimizer import (
     OPTIMIZERS,
     AdamConf,
-    Decay,
     OptimizerConf,
     optimizer_kind,
 )
@@ -30,7 +38,7 @@ class ModelAvgConf(Section):
 
     interval: Positive = 100
     """Optimizer steps between two updates."""
-    decay: Annotated[float, Field(gt=0, lt=1)] | None = None
+    decay: ProperShare | None = None
     """The average is exponential: each update multiplies it by `decay` and adds 1 - decay of the
     weights. Null: all updates have equal weight, so that `average_model.py` can average ranges of
     epochs, by default the last five."""
@@ -51,16 +59,16 @@ class RegularisationKeys(Section):
     average.
     """
 
-    cr_loss_scale: float = Field(default=0.0, ge=0)
+    cr_loss_scale: ZeroOrMore = 0.0
     """Weight of `loss_cr` in the loss: the divergence between the CTC posteriors of two augmented
     views of each utterance (Yao et al. 2024, https://arxiv.org/abs/2410.05101). 0: one view. The
     paper has 0.2 for CTC alone, and 0.02 beside an attention decoder or a transducer with a CTC
     weight of 0.1."""
     cr_warmup_steps: NotNegative = 0
     """Optimizer steps in which the weight of `loss_cr` rises linearly to `cr_loss_scale`."""
-    cr_time_mask_ratio: float = Field(default=2.5, gt=0)
+    cr_time_mask_ratio: AboveZero = 2.5
     """With two views, spec_aug has this many times `num_t_mask` masks of time."""
-    ctc_label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    ctc_label_smoothing: BelowOne = 0.0
     """Share of the CTC loss that is the divergence of the posteriors of all frames from the uniform
     distribution (Kim et al. 2018, https://arxiv.org/abs/1711.02212)."""
     ctc_detach_steps: NotNegative | None = None
@@ -75,7 +83,7 @@ class RegularisationKeys(Section):
     """Encoder blocks, from 1, that get a CTC loss of their own (Lee and Watanabe 2021,
     https://arxiv.org/abs/2102.03216), such as [6] of 12; all but the last are possible. Null:
     none."""
-    interctc_weight: float = Field(default=0.3, gt=0, lt=1)
+    interctc_weight: ProperShare = 0.3
     """Share of the CTC loss that is the mean over these blocks; the last block has the rest."""
     interctc_conditioning: bool = False
     """The block after each of them also sees its CTC posteriors, in decoding too (self-conditioned
@@ -100,7 +108,7 @@ class LoraConf(Section):
     lora_rank: Positive = 8
     lora_alpha: Positive = 8
     """The low-rank product is scaled by lora_alpha / lora_rank."""
-    lora_dropout: Decay = 0.0
+    lora_dropout: BelowOne = 0.0
 
 
 ENGINES = ("torch_ddp", "torch_fsdp", "deepspeed")
@@ -118,7 +126,7 @@ class TrainKeys(RegularisationKeys):
     scheduler_conf: (
         WarmupLrConf | NoamHoldAnnealingConf | WarmupCosineConf | TriStageConf | EdenConf
     ) = WarmupLrConf()
-    grad_clip: float = Field(default=50.0, gt=0)
+    grad_clip: AboveZero = 50.0
     """Gradients with a larger global norm are scaled down to this norm."""
     accum_grad: Positive = 1
     """Batches per rank in one optimizer step."""

@@ -157,17 +157,15 @@ def from_wenet(values: dict[str, Any], where: str) -> dict[str, Any]:
     if not isinstance(our_keys, dict):
         raise ConfigError(f"{where}: {OWN}: expected sections with keys, found {our_keys!r}")
 
-    _merge(values, our_keys)
-    if _has_keys_of_2021(values):
-        _renew_dataset(values)
-
+    _merge_sections(values, our_keys)
+    _renew_dataset(values)
     _move_cmvn(values)
     _move_split_with_space(values)
     model = values.get("model")
     if isinstance(model, str) and model in FAMILIES:
         _rename_labels(values, family_of(model).exchange.wenet_labels)
 
-    dropped = [".".join(path) for path in without_effect.KEYS if _drop(values, path)]
+    dropped = [".".join(path) for path in without_effect.KEYS if _remove_key(values, path)]
     if dropped:
         warn_once(f"{where}: keys of WeNet that change nothing here: {', '.join(dropped)}")
 
@@ -191,7 +189,7 @@ def to_wenet(config: Config) -> dict[str, Any]:
     for section, names in LATE_KEYS.items():
         values[section] |= _set_apart(config, values, (section,), names)
 
-    our_keys = _own_sections(config, values)
+    our_keys = _take_own_sections(config, values)
     if config.model in FAMILIES:
         values["model"] = config.family.name
 
@@ -219,7 +217,7 @@ def add_last_id(values: dict[str, Any], where: str) -> None:
         )
 
 
-def _own_sections(config: Config, values: dict[str, Any]) -> dict[str, Any]:
+def _take_own_sections(config: Config, values: dict[str, Any]) -> dict[str, Any]:
     """Remove the keys of OWN_KEYS from `values`, in place; sections of those without their
     default.
     """
@@ -253,31 +251,28 @@ def _set_apart(
     }
 
 
-def _merge(values: dict[str, Any], more: Mapping[str, Any]) -> None:
+def _merge_sections(values: dict[str, Any], more: Mapping[str, Any]) -> None:
     """Add the keys of `more` to `values` in place, and those of its sections to the sections
     there.
     """
     for key, value in more.items():
         if isinstance(value, dict) and isinstance(values.get(key), dict):
-            _merge(values[key], value)
+            _merge_sections(values[key], value)
         else:
             values[key] = value
 
 
-def _has_keys_of_2021(values: Mapping[str, Any]) -> bool:
-    """Tell whether dataset_conf has keys of 2021, and none of the sections that replaced them."""
-    dataset = values.get("dataset_conf")
-    sections = set(OF_2021.values())
-    return (
-        isinstance(dataset, dict)
-        and bool(OF_2021.keys() & dataset.keys())
-        and not sections & dataset.keys()
-    )
-
-
 def _renew_dataset(values: dict[str, Any]) -> None:
-    """Convert dataset_conf and collate_conf of 2021 to the dataset_conf of today, in place."""
-    dataset = values["dataset_conf"]
+    """Convert dataset_conf and collate_conf of 2021 to the dataset_conf of today, in place.
+
+    A dataset_conf of 2021 has keys of OF_2021, and none of the sections that replaced them.
+    """
+    dataset = values.get("dataset_conf")
+    if not isinstance(dataset, dict) or not OF_2021.keys() & dataset.keys():
+        return
+    if set(OF_2021.values()) & dataset.keys():
+        return
+
     for key, section in OF_2021.items():
         if key in dataset:
             dataset.setdefault(section, {})[key] = dataset.pop(key)
@@ -296,20 +291,20 @@ def _move_collate(collate: dict[str, Any], dataset: dict[str, Any]) -> None:
         if key in collate:
             dataset.setdefault(key, collate[key])
 
-    masks = dict(_section(collate, "spec_aug_conf"))
+    masks = dict(_find_section(collate, "spec_aug_conf"))
     masks.pop("warp_for_time", None)  # not a key of dataset_conf
     dataset.setdefault("spec_aug_conf", masks)
 
-    features = _section(collate, "feature_extraction_conf")
+    features = _find_section(collate, "feature_extraction_conf")
     feats_type = features.get("feature_type", "fbank")
     dataset.setdefault("feats_type", feats_type)
 
     feats_conf = {new: features[old] for old, new in FEATURES_OF_2021.items() if old in features}
-    feats_conf["dither"] = _section(collate, "wav_distortion_conf").get("wav_dither", 0.0)
+    feats_conf["dither"] = _find_section(collate, "wav_distortion_conf").get("wav_dither", 0.0)
     dataset.setdefault(f"{feats_type}_conf", feats_conf)
 
 
-def _section(values: Mapping[str, Any], key: str) -> dict[str, Any]:
+def _find_section(values: Mapping[str, Any], key: str) -> dict[str, Any]:
     """Return the section `key`; empty if it is missing or no section."""
     section = values.get(key)
     return section if isinstance(section, dict) else {}
@@ -348,19 +343,23 @@ def _rename_labels(values: dict[str, Any], names: Mapping[str, str]) -> None:
     if not names:
         return
 
-    conf = _section(values, "tokenizer_conf")
+    conf = _find_section(values, "tokenizer_conf")
     if isinstance(conf.get("special_tokens"), dict):
         conf["special_tokens"] = {
             names.get(label, label): number for label, number in conf["special_tokens"].items()
         }
 
 
-def _drop(values: dict[str, Any], path: tuple[str, ...]) -> bool:
-    """Remove the key at `path`, in place; whether it was there."""
+def _remove_key(values: dict[str, Any], path: tuple[str, ...]) -> bool:
+    """Remove the key at `path`, in place; tell whether it was there."""
     section: Any = values
     for key in path[:-1]:
         section = section.get(key)
         if not isinstance(section, dict):
             return False
 
-    return section.pop(path[-1], section) is not section
+    if path[-1] not in section:
+        return False
+
+    del section[path[-1]]
+    return True

@@ -58,16 +58,16 @@ def parse_yaml(text: str, where: str) -> Any:
         ConfigError: the text is not yaml, or stands for too many values.
     """
     try:
-        loader, node = _composed(text)
+        loader, node = _compose_document(text)
         if node is None:
             return None
 
-        if _size(node, {}) > MOST_VALUES:
+        if _count_values(node, {}) > MOST_VALUES:
             raise yaml.YAMLError(
                 f"more than {MOST_VALUES} values; do its aliases (*name) repeat each other?"
             )
 
-        if twice := _given_twice(node):
+        if twice := _find_repeated_key(node):
             raise yaml.YAMLError(twice)
 
         return loader.construct_document(node)
@@ -82,7 +82,7 @@ def parse_yaml(text: str, where: str) -> Any:
         raise ConfigError(f"{where}: not yaml: {' '.join(str(error).split())}") from None
 
 
-def _composed(text: str) -> tuple[Any, yaml.Node | None]:
+def _compose_document(text: str) -> tuple[Any, yaml.Node | None]:
     """Return the loader of a text, and its only document.
 
     PyYAML's parser in C is five times as fast. It sees only texts that both parsers read alike and
@@ -99,7 +99,7 @@ def _composed(text: str) -> tuple[Any, yaml.Node | None]:
     return loader, loader.get_single_node()
 
 
-def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
+def _count_values(node: yaml.Node, sizes: dict[int, int]) -> int:
     """Return the number of values that a node stands for, at most MOST_VALUES + 1.
 
     Values are counted before they are made: aliases of aliases, and merges of them, grow
@@ -116,13 +116,15 @@ def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
         if isinstance(node, yaml.SequenceNode):
             parts = node.value
         elif isinstance(node, yaml.MappingNode):
-            parts = [value for pair in node.value for value in pair]
+            for key, value in node.value:
+                parts += [key, value]
 
-        sizes[id(node)] = min(1 + sum(_size(part, sizes) for part in parts), MOST_VALUES + 1)
+        size = 1 + sum(_count_values(part, sizes) for part in parts)
+        sizes[id(node)] = min(size, MOST_VALUES + 1)
     return sizes[id(node)]
 
 
-def _given_twice(node: yaml.Node) -> str:
+def _find_repeated_key(node: yaml.Node) -> str:
     """Return a key that a mapping has twice, with its lines; empty if there is none. PyYAML would
     take the last value.
 
@@ -138,16 +140,18 @@ def _given_twice(node: yaml.Node) -> str:
         if isinstance(node, yaml.SequenceNode):
             nodes.extend(node.value)
         elif isinstance(node, yaml.MappingNode):
-            nodes.extend(value for pair in node.value for value in pair)
-            if repeated := _repeated(
-                [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-            ):
+            keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            repeated = _first_repeated(keys)
+            if repeated:
                 return repeated
+
+            for key, value in node.value:
+                nodes += [key, value]
 
     return ""
 
 
-def _repeated(keys: Sequence[yaml.ScalarNode]) -> str:
+def _first_repeated(keys: Sequence[yaml.ScalarNode]) -> str:
     """Return the first of the keys of a mapping that occurs a second time."""
     lines: dict[tuple[str, str], int] = {}
     for key in keys:
