@@ -145,9 +145,9 @@ def write_page(options: argparse.Namespace, scores: Scores) -> None:
 
     audio = None
     if options.data_list:
-        from wenet_uio.prepare.diagnose.list_audio import audio_of
+        from wenet_uio.prepare.diagnose.list_audio import audio_reader
 
-        audio = audio_of(options.data_list, options.data_type)
+        audio = audio_reader(options.data_list, options.data_type)
 
     with written_aside(options.html, "w") as file:
         write_html(

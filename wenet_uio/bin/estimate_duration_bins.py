@@ -26,7 +26,12 @@ from collections.abc import Sequence
 import yaml
 
 from wenet_uio.base.cli import command_parser, run
-from wenet_uio.prepare.diagnose.bin_estimate import add_options, config_of, data_of, estimate_bins
+from wenet_uio.prepare.diagnose.bin_estimate import (
+    add_options,
+    estimate_bins,
+    parse_data,
+    read_config,
+)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -40,9 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Estimate the bins and print them as yaml."""
     args = parser().parse_args(arguments)
     estimate = estimate_bins(
-        data_of(args.data_list),
+        parse_data(args.data_list),
         args.data_type,
-        config_of(args),
+        read_config(args),
         args.num_bins,
         args.num_token_bins,
         args.token_outlier_threshold,

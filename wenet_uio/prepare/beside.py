@@ -158,13 +158,17 @@ def pair_audio_and_texts(path: Path, form: str, text_field: str | None) -> list[
 
     check_single(texts)
     if path.is_dir():
-        used = {file.audio for file in texts}
-        unused = [str(wav) for wav in files.audio if wav not in used]
-        tell_left_out(f"{path}: audio without a text", unused)
-        unmatched = [str(file.path) for file in texts if not file.audio]
-        tell_left_out(f"{path}: texts without audio", unmatched)
+        _tell_unmatched(path, texts, files.audio)
 
     return [(str(file.audio), file.path) for file in texts if file.audio]
+
+
+def _tell_unmatched(path: Path, texts: Sequence[TextFile], audio: Sequence[Path]) -> None:
+    used = {file.audio for file in texts}
+    unused = [str(wav) for wav in audio if wav not in used]
+    tell_left_out(f"{path}: audio without a text", unused)
+    unmatched = [str(file.path) for file in texts if not file.audio]
+    tell_left_out(f"{path}: texts without audio", unmatched)
 
 
 def select_text_files(

@@ -154,17 +154,7 @@ def write_kaldi(lines: Sequence[RawLine], folder: str, executor: Executor) -> No
         ListError: a key or a value does not fit into a table, or audio cannot be read.
     """
     into = Path(folder)
-    lost = {name for line in lines for name in line.extra} - {*KALDI_TABLES.values(), "channel"}
-    if lost:
-        print(
-            f"{folder}: Kaldi has no table for {', '.join(sorted(lost))}; left out", file=sys.stderr
-        )
-
-    fields: dict[str, str] = {}  # table -> field that every utterance has
-    for table, field in KALDI_TABLES.items():
-        if all(field in line.extra for line in lines):
-            fields[table] = field
-
+    fields = _choose_tables(lines, folder)
     _check_rows(lines, into, fields)
     ordered = sorted(lines, key=lambda line: by_key(line.key))
     span_of = None
@@ -179,6 +169,23 @@ def write_kaldi(lines: Sequence[RawLine], folder: str, executor: Executor) -> No
     write_audio_tables(into, ordered, lambda line: line.wav, span_of)
     for table, field in fields.items():
         write_table(into / table, ((line.key, line.extra[field]) for line in ordered))
+
+
+def _choose_tables(lines: Sequence[RawLine], folder: str) -> dict[str, str]:
+    """Return the tables whose field every utterance has, with these fields; print on stderr the
+    fields that have no table.
+    """
+    names = {name for line in lines for name in line.extra}
+    lost = sorted(names - {*KALDI_TABLES.values(), "channel"})
+    if lost:
+        print(f"{folder}: Kaldi has no table for {', '.join(lost)}; left out", file=sys.stderr)
+
+    fields: dict[str, str] = {}
+    for table, field in KALDI_TABLES.items():
+        if all(field in line.extra for line in lines):
+            fields[table] = field
+
+    return fields
 
 
 def _check_rows(lines: Sequence[RawLine], folder: Path, fields: Mapping[str, str]) -> None:

@@ -59,15 +59,12 @@ def run_commands(
 
     print(f"{path}: runs {len(keys)} commands for audio; their audio is in {folder}", flush=True)
     files = {command: _output_file(folder, key, command) for command, key in keys.items()}
-    reasons: dict[str, str] = {}  # of the commands that fail
     with ThreadPoolExecutor(cpu_count()) as pool:
-        for command, reason in zip(
-            files, pool.map(_run_command, files, files.values()), strict=True
-        ):
-            if reason:
-                reasons[command] = reason
+        reasons = dict(zip(files, pool.map(_run_command, files, files.values()), strict=True))
 
-    failures = [f"{keys[command]}: `{command}` {reason}" for command, reason in reasons.items()]
+    failures = [
+        f"{keys[command]}: `{command}` {reason}" for command, reason in reasons.items() if reason
+    ]
     if failures and not allow_bad:
         raise ListError(
             f"{path}: {len(failures)} of {len(keys)} commands fail; --allow_bad leaves them out: "
@@ -78,7 +75,7 @@ def run_commands(
     return [
         replace(line, wav=str(files.get(line.wav, line.wav)))
         for line in lines
-        if line.wav not in reasons
+        if not reasons.get(line.wav)
     ]
 
 

@@ -6,10 +6,12 @@ run keeps shards whose receipt has the fingerprint that it expects.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass
 from hashlib import blake2b
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -208,38 +210,13 @@ def is_copied(utterance: RawLine, storing: Storing, sample_rate: int) -> bool:
 def _pack_utterances(job: ShardJob, fingerprint: str) -> Receipt:
     """Write the utterances to as many shards as `max_bytes` needs; memory holds one utterance."""
     bad: list[Failure] = []
-    may_be_temporary = False
-
-    def samples() -> Iterator[PackedSample]:
-        nonlocal may_be_temporary
-        for utterance in job.utterances:
-            try:
-                yield encode_sample(utterance, job.storing)._replace(extra=utterance.extra)
-            except (AudioError, OSError) as error:
-                bad.append((utterance.key, why_bad(utterance, error)))
-                may_be_temporary |= is_temporary(error)
-
-    remaining = samples()
-    next_sample = next(remaining, None)
-
-    def one_shard() -> Iterator[PackedSample]:
-        """Yield the samples of the next shard, up to the limit of its size."""
-        nonlocal next_sample
-        size = END_BYTES  # bytes of the tar, whose end mark is counted first
-        while next_sample is not None:
-            if job.max_bytes is not None:
-                sample_size = bytes_in_shard(next_sample)
-                if size > END_BYTES and size + sample_size > job.max_bytes:
-                    return
-                size += sample_size
-
-            yield next_sample
-            next_sample = next(remaining, None)
-
+    temporary: list[str] = []
     shards: list[dict[str, Any]] = []
-    while next_sample is not None:
-        name = f"{job.name}_{len(shards)}.tar" if shards else f"{job.name}.tar"
-        rows, size, sha256 = write_shard(Path(job.folder, name), one_shard())
+    numbered_samples = _encode_utterances(job, bad, temporary)
+    for number, samples in itertools.groupby(numbered_samples, key=itemgetter(0)):
+        name = f"{job.name}_{number}.tar" if number else f"{job.name}.tar"
+        path = Path(job.folder, name)
+        rows, size, sha256 = write_shard(path, (sample for _, sample in samples))
         shard = {
             "path": name,
             "utterances": len(rows),
@@ -250,7 +227,37 @@ def _pack_utterances(job: ShardJob, fingerprint: str) -> Receipt:
         shards.append(shard)
 
     assert sum(shard["utterances"] for shard in shards) + len(bad) == len(job.utterances)
-    return Receipt(None if may_be_temporary else fingerprint, shards, bad)
+    return Receipt(None if temporary else fingerprint, shards, bad)
+
+
+def _encode_utterances(
+    job: ShardJob, bad: list[Failure], temporary: list[str]
+) -> Iterator[tuple[int, PackedSample]]:
+    """Yield samples, each with the number of its shard, which grows where a shard is full.
+
+    Args:
+        bad: gets the utterances that cannot be packed.
+        temporary: gets the keys of those that the next run may be able to pack.
+    """
+    number = 0
+    size = END_BYTES  # bytes of the tar, whose end mark is counted first
+    for utterance in job.utterances:
+        try:
+            sample = encode_sample(utterance, job.storing)._replace(extra=utterance.extra)
+        except (AudioError, OSError) as error:
+            bad.append((utterance.key, why_bad(utterance, error)))
+            if is_temporary(error):
+                temporary.append(utterance.key)
+            continue
+
+        if job.max_bytes is not None:
+            sample_size = bytes_in_shard(sample)
+            if size > END_BYTES and size + sample_size > job.max_bytes:
+                number += 1
+                size = END_BYTES
+            size += sample_size
+
+        yield number, sample
 
 
 def why_bad(utterance: RawLine, error: AudioError | OSError) -> str:

@@ -58,8 +58,12 @@ def normalise_lines(lines: Sequence[RawLine], text: str) -> list[RawLine]:
     normalise = TEXTS[text]
     changed = [replace(line, text=normalise(line.text)) for line in lines]
     _tell_changes(f"--text {text}", lines, changed)
-    if text not in KEEPING:
-        _tell_digits(f"--text {text}", changed)
+    keys_with_digits = [line.key for line in changed if any(map(str.isdigit, line.text))]
+    if text not in KEEPING and keys_with_digits:
+        print(
+            f"--text {text}: {len(keys_with_digits)} texts have digits, which stay; write them as "
+            f"they are spoken ({listed(keys_with_digits, NAMED)})"
+        )
 
     if text == "clean":
         mended = [line.key for line in lines if oddities(line.text)]
@@ -108,16 +112,6 @@ def _character_kind(character: str) -> str:
     if character.lower() != character.upper():
         return "letter case"
     return "other characters"
-
-
-def _tell_digits(where: str, lines: Sequence[RawLine]) -> None:
-    """Print how many texts have digits, which a normalisation keeps."""
-    keys = [line.key for line in lines if any(map(str.isdigit, line.text))]
-    if keys:
-        print(
-            f"{where}: {len(keys)} texts have digits, which stay; write them as they are spoken "
-            f"({listed(keys, NAMED)})"
-        )
 
 
 def tell_odd_texts(

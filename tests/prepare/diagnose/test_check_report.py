@@ -66,7 +66,9 @@ def test_every_finding_of_the_page_has_a_player_and_the_others_are_counted(
 def test_a_player_holds_the_sound_in_few_bytes(rate, kind):
     seconds = np.arange(3 * rate) / rate
     tone = (8000 * np.sin(2 * np.pi * 440 * seconds)).astype(np.float32)
-    media_type, data = check_report._player(tone, rate).removeprefix("data:").split(";base64,")
+    media_type, data = (
+        check_report._encode_player(tone, rate).removeprefix("data:").split(";base64,")
+    )
     assert media_type == kind
     sound = base64.b64decode(data)
     samples, stored_rate = soundfile.read(io.BytesIO(sound))

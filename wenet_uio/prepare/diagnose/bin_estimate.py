@@ -84,7 +84,7 @@ def estimate_bins(
     tokenizer = build_tokenizer(config) if num_token_bins else None
     source = read_source(data_list, data_type)
     opened, measure = open_filtered(config.dataset_conf, source, tokenizer)
-    seconds, tokens, filtered = _lengths(Passes(opened).corpus_of(0), measure)
+    seconds, tokens, filtered = _kept_lengths(Passes(opened).corpus_of(0), measure)
     if not len(seconds):
         reasons = ", ".join(f"{count} by {reason}" for reason, count in filtered.items())
         raise ValueError(
@@ -104,7 +104,7 @@ def estimate_bins(
     return BinEstimate(ends, max_tps, len(seconds), bins.outliers, filtered)
 
 
-def _lengths(corpus: Corpus, measure: Measure) -> tuple[np.ndarray, np.ndarray, Counter[str]]:
+def _kept_lengths(corpus: Corpus, measure: Measure) -> tuple[np.ndarray, np.ndarray, Counter[str]]:
     """Return seconds and tokens of the utterances with audio that are kept, and why others are not.
 
     Both are (utterances,). Without a tokenizer, tokens are characters.
@@ -193,14 +193,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         )
 
 
-def data_of(text: str) -> str | MixtureConf:
+def parse_data(text: str) -> str | MixtureConf:
     """Return the data that an argument names: a path, the cuts of Lhotse at a path, or the sources
     of a list of manifests.
 
     Raises:
         ValueError: a list of manifests has another form.
     """
-    if kind := _lhotse(text):
+    if kind := _lhotse_kind(text):
         source = {"type": f"lhotse_{kind}", f"{kind}_path": text}
         return parse(MixtureConf, {"sources": [source]}, text)
     if not text.startswith("[") or Path(text).exists():
@@ -216,11 +216,11 @@ def data_of(text: str) -> str | MixtureConf:
             f"{text}: expected manifests with weights, such as [[a.json,0.7],[b.json,0.3]]"
         )
 
-    sources = [_source(manifest, text) for manifest in manifests]
+    sources = [_nemo_source(manifest, text) for manifest in manifests]
     return parse(MixtureConf, {"sources": sources}, "manifests")
 
 
-def _lhotse(path: str) -> Literal["cuts", "shar"] | None:
+def _lhotse_kind(path: str) -> Literal["cuts", "shar"] | None:
     """Return what Lhotse has at a path: a file of cuts, a folder of Shar, or nothing."""
     if Path(path).is_dir():
         return "shar" if any(Path(path).glob("cuts.*.jsonl*")) else None
@@ -237,7 +237,7 @@ def _lhotse(path: str) -> Literal["cuts", "shar"] | None:
     return "cuts" if isinstance(first, dict) and str(first.get("type")).endswith("Cut") else None
 
 
-def _source(manifest: Any, text: str) -> dict[str, Any]:
+def _nemo_source(manifest: Any, text: str) -> dict[str, Any]:
     """Return a manifest, or a list of a manifest and its weight, as a source of a mixture."""
     match manifest:
         case str(path) | [str(path)]:
@@ -250,7 +250,7 @@ def _source(manifest: Any, text: str) -> dict[str, Any]:
             )
 
 
-def config_of(options: argparse.Namespace) -> Config:
+def read_config(options: argparse.Namespace) -> Config:
     """Return the config: that of --config, with the tokenizers and bounds that options give.
 
     Raises:
@@ -268,7 +268,7 @@ def config_of(options: argparse.Namespace) -> Config:
         for name in ("min_duration", "max_duration")
         if getattr(options, name) is not None
     ]
-    config = load_config(options.config, overrides) if options.config else _defaults(options)
+    config = load_config(options.config, overrides) if options.config else _default_config(options)
     if options.tokenizer:
         tokenizer_config = parse_config(_tokenizer_keys(options), "--tokenizer")
         update = {
@@ -286,7 +286,7 @@ def config_of(options: argparse.Namespace) -> Config:
     return config
 
 
-def _defaults(options: argparse.Namespace) -> Config:
+def _default_config(options: argparse.Namespace) -> Config:
     """Return a config without a file: only the bounds of the options filter, as in NeMo's scripts."""
     no_bounds = {
         "max_length": 10**9,

@@ -10,7 +10,7 @@ rare sample rates, unused units.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -162,17 +162,20 @@ def _add_parts(report: Report, parts: Iterator[Part]) -> set[str]:
 
 def _check_in_processes(checker: Checker, processes: int) -> Iterator[Part]:
     """Check all rows of the corpus, in worker processes if there are several."""
-    spans = [
-        Span(shard, first, min(first + ROWS_A_SPAN, samples))
-        for shard, samples in enumerate(checker.corpus.samples.tolist())
-        for first in range(0, samples, ROWS_A_SPAN)
-    ]
+    spans: list[Span] = []
+    for shard, samples in enumerate(checker.corpus.samples.tolist()):
+        for first in range(0, samples, ROWS_A_SPAN):
+            spans.append(Span(shard, first, min(first + ROWS_A_SPAN, samples)))
+
     jobs = chunks(spans, -(-len(spans) // (JOBS_A_PROCESS * max(1, processes))) or 1)
 
-    def size(job: Sequence[Span]) -> int:
-        return sum(span.last - span.first for span in job)
-
-    return Executor(processes).map(checker.check, jobs, "check", checker.corpus.num_samples, size)
+    return Executor(processes).map(
+        checker.check,
+        jobs,
+        "check",
+        checker.corpus.num_samples,
+        size=lambda job: sum(span.last - span.first for span in job),
+    )
 
 
 def _duplicate_keys(corpus: Corpus) -> Iterator[Finding]:
@@ -182,11 +185,12 @@ def _duplicate_keys(corpus: Corpus) -> Iterator[Finding]:
     """
     passes = -(-corpus.num_samples // HASHES_A_PASS)
     for number in range(passes):
-        columns = (corpus.rows(shard).key_hash for shard in range(corpus.num_shards))
-        hashes = np.concatenate(
-            [column[column % np.uint64(passes) == number] for column in columns]
-        )
-        unique, counts = np.unique(hashes, return_counts=True)
+        hashes: list[np.ndarray] = []
+        for shard in range(corpus.num_shards):
+            key_hash = corpus.rows(shard).key_hash
+            hashes.append(key_hash[key_hash % np.uint64(passes) == number])
+
+        unique, counts = np.unique(np.concatenate(hashes), return_counts=True)
         repeated = unique[counts > 1]
         if not len(repeated):
             continue

@@ -191,7 +191,7 @@ def _copy_samples(
         texts: of each sample to copy, by the offset of its audio, the text to mend, if it is odd.
     """
 
-    def key_of(member: Member) -> str:
+    def sample_key(member: Member) -> str:
         # A key may contain dots itself, so that the first dot need not end it.
         key = member.name
         while "." in key and as_word(key) not in keys:
@@ -204,7 +204,7 @@ def _copy_samples(
         written_aside(copy) as file,
         tarfile.open(fileobj=file, mode="w") as target,
     ):
-        for _, group in itertools.groupby(members, key_of):
+        for _, group in itertools.groupby(members, sample_key):
             sample = list(group)
             audio = {member.offset for member in sample} & texts.keys()
             if not audio:
@@ -303,7 +303,7 @@ def mended_member(data: bytes, text: OddText) -> bytes | None:
     if content == text.before:
         return text.after.encode()
 
-    values = _object_in(content)
+    values = _parse_object(content)
     changed = {
         name: text.after
         for name in JSON_TEXT
@@ -312,7 +312,7 @@ def mended_member(data: bytes, text: OddText) -> bytes | None:
     return json.dumps({**values, **changed}, ensure_ascii=False).encode() if changed else None
 
 
-def _object_in(content: str) -> Mapping[str, str]:
+def _parse_object(content: str) -> Mapping[str, str]:
     """Return the JSON object that a text is; an empty one if it is none."""
     try:
         values = json.loads(content) if content.lstrip().startswith("{") else {}

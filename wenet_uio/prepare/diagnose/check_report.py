@@ -43,8 +43,8 @@ SECONDS_PLAYED = 10
 
 def as_text(report: Report) -> str:
     """Return the report in lines: figures, then what training would lose, then what is suspect."""
-    lines = [*_figures(report), *_units(report)]
-    findings = _by_kind(report)
+    lines = [*_figure_lines(report), *_unit_lines(report)]
+    findings = _findings_by_kind(report)
     for title, kinds in (("training would lose", LOSSES), ("suspect", SUSPECTS)):
         for kind, meaning in kinds.items():
             count = report.counts[kind]
@@ -60,7 +60,7 @@ def as_text(report: Report) -> str:
     return "\n".join(lines)
 
 
-def _figures(report: Report) -> Iterator[str]:
+def _figure_lines(report: Report) -> Iterator[str]:
     """Yield lines on the corpus as a whole."""
     yield f"{report.utterances} utterances, {report.hours:.2f} h"
     for name, histogram, unit in _distributions(report):
@@ -80,7 +80,7 @@ def _figures(report: Report) -> Iterator[str]:
         yield f"left out by filter_conf: {reasons}"
 
 
-def _units(report: Report) -> Iterator[str]:
+def _unit_lines(report: Report) -> Iterator[str]:
     """Yield lines on tokens and units."""
     if report.unknown:
         tokens = [f"{token!r} ({count})" for token, count in report.unknown.most_common()]
@@ -117,7 +117,7 @@ class _Section(NamedTuple):
 
 def write_html(path: str, report: Report, reader: BatchReader, title: str) -> None:
     """Write the page. `reader` reads the audio of the players; it has an empty chain."""
-    _, *notes = _figures(report)
+    _, *notes = _figure_lines(report)
     page = render(
         "check",
         title=title,
@@ -125,9 +125,9 @@ def write_html(path: str, report: Report, reader: BatchReader, title: str) -> No
         hours=report.hours,
         losses=report.losses,
         suspects=sum(report.counts[kind] for kind in SUSPECTS),
-        notes=[*notes, *_units(report)],
-        charts=[_chart(*distribution) for distribution in _distributions(report)],
-        sections=_sections(report, reader),
+        notes=[*notes, *_unit_lines(report)],
+        charts=[_distribution_chart(*distribution) for distribution in _distributions(report)],
+        sections=_page_sections(report, reader),
         kept=KEPT,
         seconds=SECONDS_PLAYED,
         text=as_text(report),
@@ -137,9 +137,9 @@ def write_html(path: str, report: Report, reader: BatchReader, title: str) -> No
         file.writelines(page)
 
 
-def _sections(report: Report, reader: BatchReader) -> Iterator[_Section]:
+def _page_sections(report: Report, reader: BatchReader) -> Iterator[_Section]:
     """Yield the sections of the page; their audio is read while the page is written."""
-    findings = _by_kind(report)
+    findings = _findings_by_kind(report)
     for kind, meaning in {**LOSSES, **SUSPECTS}.items():
         count = report.counts[kind]
         if count:
@@ -149,19 +149,19 @@ def _sections(report: Report, reader: BatchReader) -> Iterator[_Section]:
                 meaning,
                 count,
                 kind in LOSSES,
-                first_rows=_rows(shown[:FIRST], reader),
-                more_rows=_rows(shown[FIRST:], reader),
+                first_rows=_finding_rows(shown[:FIRST], reader),
+                more_rows=_finding_rows(shown[FIRST:], reader),
                 more=len(shown[FIRST:]),
                 left_out=count - len(shown),
             )
 
 
-def _rows(findings: list[Finding], reader: BatchReader) -> Iterator[_Row]:
+def _finding_rows(findings: list[Finding], reader: BatchReader) -> Iterator[_Row]:
     for finding in findings:
-        yield _Row(finding.key, finding.detail, *_sample(finding, reader))
+        yield _Row(finding.key, finding.detail, *_read_sample(finding, reader))
 
 
-def _sample(finding: Finding, reader: BatchReader) -> tuple[str | None, str]:
+def _read_sample(finding: Finding, reader: BatchReader) -> tuple[str | None, str]:
     """Return the beginning of the audio of a sample as a data URI, and its text.
 
     (None, "") for an unreadable sample.
@@ -179,10 +179,10 @@ def _sample(finding: Finding, reader: BatchReader) -> tuple[str | None, str]:
         return None, example.text
 
     waveform = example.waveform[: SECONDS_PLAYED * example.sample_rate].numpy()
-    return _player(waveform, example.sample_rate), example.text
+    return _encode_player(waveform, example.sample_rate), example.text
 
 
-def _player(waveform: np.ndarray, sample_rate: int) -> str:
+def _encode_player(waveform: np.ndarray, sample_rate: int) -> str:
     """Encode samples (samples,) as a data URI of MP3, or of FLAC where MP3 has no such rate."""
     has_mp3 = sample_rate in MP3_RATES and soundfile.check_format("MP3")
     encoding = "mp3" if has_mp3 else "flac"
@@ -190,7 +190,7 @@ def _player(waveform: np.ndarray, sample_rate: int) -> str:
     return data_uri(encoded, "audio/mpeg" if has_mp3 else "audio/flac")
 
 
-def _chart(name: str, histogram: LogHistogram, unit: str) -> Markup:
+def _distribution_chart(name: str, histogram: LogHistogram, unit: str) -> Markup:
     """Draw a distribution between its smallest and its largest value. Zeros, which have no place on
     a logarithmic axis, are counted in the title.
     """
@@ -218,7 +218,7 @@ def _distributions(report: Report) -> tuple[tuple[str, LogHistogram, str], ...]:
     )
 
 
-def _by_kind(report: Report) -> dict[str, list[Finding]]:
+def _findings_by_kind(report: Report) -> dict[str, list[Finding]]:
     by_kind: dict[str, list[Finding]] = defaultdict(list)
     for finding in report.findings:
         by_kind[finding.kind].append(finding)

@@ -90,7 +90,7 @@ class Part:
     """Root mean square of the audio; 1 is full scale."""
 
 
-def _ends_too_late(utterance: Utterance, example: Example) -> str | None:
+def _why_too_late(utterance: Utterance, example: Example) -> str | None:
     """Say why a segment ends after its audio; None if it does not.
 
     Such turns of conversations are bad samples already.
@@ -190,7 +190,7 @@ class Checker:
         utterances: list[Utterance] = []
         example = reader.example(ref, 0, partial(self._read_and_keep, utterances, ref))
         place, key, rate = (ref.shard, ref.row), example.key, example.sample_rate
-        reason = _ends_too_late(utterances[0], example)
+        reason = _why_too_late(utterances[0], example)
         if reason is not None:
             part.findings.append(Finding("past_the_end", key, reason, place))
         if example.waveform is None:
@@ -290,11 +290,11 @@ class Checker:
 
         assert self.tokenizer is not None
         labels = [self.tokenizer.symbols.get(token, -1) for token in tokens]
-        obstacle = self.ctc_frames.obstacle(labels, self._frames_of(SampleRef(*place)))
+        obstacle = self.ctc_frames.obstacle(labels, self._feature_frames(SampleRef(*place)))
         if obstacle is not None:
             part.findings.append(Finding(NO_CTC_PATH, key, obstacle, place))
 
-    def _frames_of(self, ref: SampleRef) -> int:
+    def _feature_frames(self, ref: SampleRef) -> int:
         """Return the number of frames of features of a sample."""
         rows = self.corpus.rows(ref.shard)
         num_samples, rate = int(rows.num_samples[ref.row]), int(rows.sample_rate[ref.row])

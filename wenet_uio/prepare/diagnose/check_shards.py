@@ -56,29 +56,31 @@ def opened_for_check(data_list: str, data_type: DataType) -> Iterator[tuple[Corp
     if data_type == "raw" or is_mixture:
         findings = _check_lists(source.lists()) if is_mixture else []
         corpus = open_source(source)
-        yield corpus, findings + _bad_of(corpus, [])
+        yield corpus, findings + _bad_findings(corpus, [])
         return
 
     shards, bad_lines = read_shards(data_list)
     checked = _check_shards(shards, data_list, DEFAULT_LAYOUT)
     changed = changed_shards(data_list, DEFAULT_LAYOUT)
-    findings = _findings_of(checked, changed)
+    findings = _shard_findings(checked, changed)
 
     with tempfile.TemporaryDirectory() as folder:
         opened_list = data_list
         if changed or any(shard.is_broken for shard in checked):
             # Another list, so that the index of the checked one stays as it is.
             opened_list = f"{folder}/whole.list"
-            _write_whole(opened_list, shards, checked, data_list)
+            _write_whole_shards(opened_list, shards, checked, data_list)
             findings += [Finding(NOT_INDEXED, *bad) for bad in bad_lines]
         else:
             _update_index(data_list, DEFAULT_LAYOUT, checked)
 
         corpus = open_corpus(opened_list, data_type)
-        yield corpus, findings + _bad_of(corpus, shards)
+        yield corpus, findings + _bad_findings(corpus, shards)
 
 
-def _write_whole(path: str, shards: list[str], checked: list[_Checked], data_list: str) -> None:
+def _write_whole_shards(
+    path: str, shards: list[str], checked: list[_Checked], data_list: str
+) -> None:
     """Write a list of the shards that can be read.
 
     Raises:
@@ -94,7 +96,7 @@ def _write_whole(path: str, shards: list[str], checked: list[_Checked], data_lis
     Path(path).write_text("\n".join(whole), encoding="utf-8")
 
 
-def _bad_of(corpus: Corpus, shards: list[str]) -> list[Finding]:
+def _bad_findings(corpus: Corpus, shards: list[str]) -> list[Finding]:
     """Return findings for samples that could not be indexed, and for damaged shards."""
     tars = {ShardFiles.parse(shard).tar for shard in shards}
     return [
@@ -126,27 +128,25 @@ def _check_lists(lists: Iterable[ListSource]) -> list[Finding]:
     for data_list, data_type, layout in lists:
         if data_type == "shard":
             checked = _check_shards(split_shard_list(data_list)[0], data_list, layout)
-            findings += _findings_of(checked, changed_shards(data_list, layout))
+            findings += _shard_findings(checked, changed_shards(data_list, layout))
             _update_index(data_list, layout, checked)
 
     return findings
 
 
-def _findings_of(checked: list[_Checked], changed: list[Finding]) -> list[Finding]:
+def _shard_findings(checked: list[_Checked], changed: list[Finding]) -> list[Finding]:
     """Return findings for shards.
 
     A shard whose list was indexed with other samples is "changed"; a finding about its own index
     would say the same again.
-
-    Of a shard that the list's index calls changed, nothing is said about its own index.
     """
     changed_keys = {finding.key for finding in changed}
-    findings_of_shards = [finding for shard in checked for finding in shard.findings]
-    kept = [
-        finding
-        for finding in findings_of_shards
-        if finding.kind != "stale_index" or finding.key not in changed_keys
-    ]
+    kept: list[Finding] = []
+    for shard in checked:
+        for finding in shard.findings:
+            if finding.kind != "stale_index" or finding.key not in changed_keys:
+                kept.append(finding)
+
     return kept + changed
 
 
@@ -166,7 +166,7 @@ def _check_shard(shard: str, data_list: str, layout: Layout) -> _Checked:
         rows, bad = index_shard(shard, data_list, layout, "all")
     except OSError as error:
         broken = Finding("broken_shard", files.tar, error.strerror or str(error))
-        return _Checked([broken, *_lost_with(files)], is_broken=True)
+        return _Checked([broken, *_lost_samples(files)], is_broken=True)
 
     findings = [Finding("stale_index", key, reason) for key, reason in bad if reason == STALE]
     bad = [problem for problem in bad if problem[1] != STALE]
@@ -176,7 +176,7 @@ def _check_shard(shard: str, data_list: str, layout: Layout) -> _Checked:
     return _Checked(findings, digest=rows.digest() if len(rows) else None, bad=bad)
 
 
-def _lost_with(files: ShardFiles) -> list[Finding]:
+def _lost_samples(files: ShardFiles) -> list[Finding]:
     """Return findings for the samples in the index of a local shard that is missing."""
     index = find_index(sidecar_of(objects.without_scheme(files.tar), files.manifest))
     if objects.is_remote(files.tar) or index is None:
@@ -197,7 +197,10 @@ def _update_index(data_list: str, layout: Layout, checked: list[_Checked]) -> No
     index = ensure_index(data_list, "shard", layout)
     digests = [shard.digest for shard in checked if shard.digest is not None]
     known_bad = set(index.bad)
-    bad = {problem for shard in checked for problem in shard.bad}
+    bad: set[Problem] = set()
+    for shard in checked:
+        bad.update(shard.bad)
+
     if index.columns["digest"].tolist() != digests or bad - known_bad:
         with making(places_of(index_of(data_list, layout))):
             build_index(data_list, "shard", layout=layout)

@@ -11,7 +11,7 @@ from wenet_uio.dataset.types import AudioUtterance, SampleRef
 from wenet_uio.scoring.html_report import Audio
 
 
-def audio_of(data_list: str, data_type: DataType) -> Audio:
+def audio_reader(data_list: str, data_type: DataType) -> Audio:
     """Return a function that reads the waveform of a key of the list.
 
     It gives None for other keys and for text without audio.
@@ -20,12 +20,11 @@ def audio_of(data_list: str, data_type: DataType) -> Audio:
         ListError: the list cannot be used.
     """
     corpus = open_list(data_list, data_type)
-    all_refs = (
-        SampleRef(shard, row)
-        for shard in range(corpus.num_shards)
-        for row in range(corpus.samples[shard])
-    )
-    refs = {corpus.key(ref): ref for ref in all_refs}
+    refs: dict[str, SampleRef] = {}
+    for shard in range(corpus.num_shards):
+        for row in range(corpus.samples[shard]):
+            ref = SampleRef(shard, row)
+            refs[corpus.key(ref)] = ref
 
     def audio(key: str) -> tuple[np.ndarray, int] | None:
         """Return the waveform of a key and its rate; None if the list has no audio of this key."""

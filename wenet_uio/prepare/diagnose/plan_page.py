@@ -123,18 +123,20 @@ class SeriesCollector:
         # The batches of an incomplete last step are shared out between the ranks.
         incomplete = len(costs) % self._world_size
         last_batches = list(self._last)[len(self._last) - incomplete :]
-        pieces_of_last_step = [piece for batch in last_batches for piece in batch.pieces]
+        pieces_of_last_step: list[Piece] = []
+        for batch in last_batches:
+            pieces_of_last_step += batch.pieces
 
         return PlanSeries(
             seconds=np.concatenate(self._frames) * (frame_count.shift / frame_count.sample_rate),
             padding=100 * (padded - frames) / np.maximum(1, padded),
             cost=100 * costs / self._measure.policy.bound,
-            mix=self._mix(sizes),
+            mix=self._source_mix(sizes),
             skew=skew_of_steps(costs, pieces_of_last_step, self._world_size),
             sources=self._sources.names,
         )
 
-    def _mix(self, sizes: np.ndarray) -> np.ndarray:
+    def _source_mix(self, sizes: np.ndarray) -> np.ndarray:
         """Count the utterances (parts, sources) in consecutive parts of the epoch.
 
         Args:
@@ -225,7 +227,11 @@ class CellCollector:
         | `entries` | number of the entry of each piece, if a mixture joins entries; else null |
         | `keys`, `lengths`, `units`, `speeds` | of the utterances of these batches; lengths in frames |
         """
-        held = self._held()
+        held = self._held_batches()
+        pieces: list[Piece] = []
+        for batch in held:
+            pieces += batch.pieces
+
         utterances, frames, padded, cost = np.array(self._cells, np.int64).reshape(-1, 4).T.tolist()
         frame_count = self._measure.frame_count
 
@@ -241,22 +247,24 @@ class CellCollector:
             "cost": cost,
             "head": len(self._head),
             "pieces": [[len(piece) for piece in batch.pieces] for batch in held],
-            "entries": self._entries(held),
-            **self._samples([piece for batch in held for piece in batch.pieces]),
+            "entries": self._entry_numbers(held),
+            **self._sample_columns(pieces),
         }
 
-    def _held(self) -> list[PlannedBatch]:
+    def _held_batches(self) -> list[PlannedBatch]:
         """Return the batches whose utterances the page holds: the first ones and the last ones."""
         if self._total > MOST_BATCHES:
             return self._head
         return [*self._head, *(batch for batch in self._tail if batch.index >= len(self._head))]
 
-    def _samples(self, pieces: list[Piece]) -> dict[str, Any]:
+    def _sample_columns(self, pieces: list[Piece]) -> dict[str, Any]:
         """Return keys, lengths, units and speeds of the utterances of pieces."""
-        columns = {
-            name: [value for piece in pieces for value in getattr(piece, name).tolist()]
-            for name in ("shards", "rows", "frames", "units", "speeds")
-        }
+        columns: dict[str, list[Any]] = {}
+        for name in ("shards", "rows", "frames", "units", "speeds"):
+            columns[name] = []
+            for piece in pieces:
+                columns[name] += getattr(piece, name).tolist()
+
         refs = zip(columns["shards"], columns["rows"], strict=True)
         speeds = [round(speed, 3) for speed in columns["speeds"]]
         return {
@@ -266,16 +274,19 @@ class CellCollector:
             "speeds": speeds if set(speeds) - {1.0} else None,
         }
 
-    def _entries(self, held: list[PlannedBatch]) -> list[list[int]] | None:
+    def _entry_numbers(self, held: list[PlannedBatch]) -> list[list[int]] | None:
         """Return the number of the entry of each piece; an empty piece is of entry 0."""
         sources = self._corpus.shard_sources
         if not sources.are_joined:
             return None
 
-        return [
-            [
-                int(sources.entries(piece.shards[:1])[0]) if len(piece) else 0
-                for piece in batch.pieces
-            ]
-            for batch in held
-        ]
+        numbers: list[list[int]] = []
+        for batch in held:
+            numbers.append(
+                [
+                    int(sources.entries(piece.shards[:1])[0]) if len(piece) else 0
+                    for piece in batch.pieces
+                ]
+            )
+
+        return numbers

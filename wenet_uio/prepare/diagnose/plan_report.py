@@ -106,7 +106,10 @@ def report_plan(
 
     # The ranks share the batches of an incomplete last step.
     whole = plan.num_batches // world_size * world_size
-    rest = [piece for index in range(whole, plan.num_batches) for piece in plan.batch(index).pieces]
+    rest: list[Piece] = []
+    for index in range(whole, plan.num_batches):
+        rest += plan.batch(index).pieces
+
     skew = skew_of_steps(account.costs, rest, world_size)
     frame_skew = skew_of_steps(
         account.padded, rest, world_size, size_of=attrgetter("padded_frames")
@@ -115,7 +118,7 @@ def report_plan(
     filtered = plan.filtered()
     planned = int(np.count_nonzero(account.times_planned))
     next_plan = plan.of_epoch(seed, epoch + 1)
-    order_correlation, mates_again = _next_epoch(account.batch_numbers, next_plan)
+    order_correlation, mates_again = _compare_epochs(account.batch_numbers, next_plan)
     same_shard = account.same_shard[np.isfinite(account.same_shard)]
     return PlanReport(
         utterances=planned,
@@ -123,15 +126,15 @@ def report_plan(
         batches=plan.num_batches,
         steps=plan.steps_from(0, world_size),
         padding=round(100 * (1 - account.frames / max(1, account.padded.sum())), 3),
-        fill=round(100 * _mean(account.costs, 0.0) / measure.policy.bound, 2),
+        fill=round(100 * _mean_or(account.costs, 0.0) / measure.policy.bound, 2),
         filtered=dict(sorted(filtered.items())),
         bad=len(corpus.bad),
         lost=corpus.num_samples - planned - sum(filtered.values()),
         duplicated=int(np.count_nonzero(account.times_planned > 1)),
         over_bound=account.over_bound,
-        skew=round(_mean(skew, 1.0), 4),
-        frame_skew=round(_mean(frame_skew, 1.0), 4),
-        same_shard=round(_mean(same_shard, 0.0), 4),
+        skew=round(_mean_or(skew, 1.0), 4),
+        frame_skew=round(_mean_or(frame_skew, 1.0), 4),
+        same_shard=round(_mean_or(same_shard, 0.0), 4),
         order_correlation=round(order_correlation, 4),
         mates_again=round(mates_again, 4),
         length_correlation=round(_correlation(account.lengths[:whole:world_size]), 4),
@@ -210,11 +213,11 @@ def first_samples(corpus: Corpus) -> np.ndarray:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(corpus.samples.astype(np.int64))])
 
 
-def _mean(values: np.ndarray, if_empty: float) -> float:
+def _mean_or(values: np.ndarray, if_empty: float) -> float:
     return float(values.mean()) if len(values) else if_empty
 
 
-def _next_epoch(batch_numbers: np.ndarray, next_plan: EpochPlan) -> tuple[float, float]:
+def _compare_epochs(batch_numbers: np.ndarray, next_plan: EpochPlan) -> tuple[float, float]:
     """Measure how alike an epoch and the next one are: `order_correlation`, `mates_again`.
 
     Args:
@@ -229,14 +232,14 @@ def _next_epoch(batch_numbers: np.ndarray, next_plan: EpochPlan) -> tuple[float,
 
     in_both = (batch_numbers > 0) & (next_numbers > 0)
     first, second = batch_numbers[in_both], next_numbers[in_both]
-    mates = _pairs(first)
+    mates = _count_pairs(first)
     # One number for each pair of batches
-    mates_in_both = _pairs(first * (next_plan.num_batches + 1) + second)
+    mates_in_both = _count_pairs(first * (next_plan.num_batches + 1) + second)
 
     return _correlation(first, second), mates_in_both / max(1, mates)
 
 
-def _pairs(groups: np.ndarray) -> int:
+def _count_pairs(groups: np.ndarray) -> int:
     """Return the number of pairs of samples that are in the same group."""
     _, counts = np.unique(groups, return_counts=True)
     return int((counts * (counts - 1)).sum()) // 2

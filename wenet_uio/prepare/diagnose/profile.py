@@ -221,7 +221,7 @@ class _TimedReader(BatchReader):
         self._clock = clock
 
     def _reads(self, refs: list[SampleRef]) -> list[Callable[[], Utterance]]:
-        return [_timed(read, READ, self._clock) for read in super()._reads(refs)]
+        return [_time_calls(read, READ, self._clock) for read in super()._reads(refs)]
 
     def example(self, ref: SampleRef, seed: int, read: Callable[[], Utterance]) -> Example:
         with self._clock(DECODE):
@@ -241,7 +241,7 @@ def _compute_deferred(batch: Batch, device: str, clock: _Clock) -> Batch:
     return batch
 
 
-def _timed(function: Callable, step: str, clock: _Clock) -> Callable:
+def _time_calls(function: Callable, step: str, clock: _Clock) -> Callable:
     """Return a function that does the same, and whose time counts for `step`."""
 
     def call(*arguments: Any) -> Any:
@@ -266,11 +266,11 @@ class _TimedBatchOperator(BatchOperator):
 
 def _timed_operator(operator: Operator, clock: _Clock) -> Operator:
     if isinstance(operator, BatchOperator):
-        return _TimedBatchOperator(operator, _name(operator), clock)
-    return _timed(operator, _name(operator), clock)
+        return _TimedBatchOperator(operator, _operator_name(operator), clock)
+    return _time_calls(operator, _operator_name(operator), clock)
 
 
-def _name(operator: Any) -> str:
+def _operator_name(operator: Any) -> str:
     """Return the class of an operator; for operators of the user, also what `use` names."""
     name_in_config = getattr(operator, "use", "")
     return type(operator).__name__ + (f": {name_in_config}" if name_in_config else "")
