@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from wenet_uio.config import Config
 
 Signal = Literal["waveform", "features"]
+FEATURE_AUGMENTATIONS: tuple[ChainStep, ...] = ("spec_aug", "spec_sub", "spec_trim")
+"""Steps that change features, in the order of the fields of `Augmentations`."""
 NO_LABELS = CallableTokenizer(lambda text: ())
 """Plans batches without a look at the texts."""
 
@@ -97,10 +99,7 @@ def build_loader(
     if corpus.has_features:
         check_features(corpus, conf, training=training)
 
-    chains = _chains(conf, labels, corpus, training=training, defer_features=options.defer_features)
-    last = _bounds_of_model(options)
-    chains = chains._replace(audio=chains.audio + last, features=chains.features + last)
-
+    chains = _build_chains(conf, labels, corpus, options, training=training)
     reader = BatchReader(
         corpus,
         conf,
@@ -183,32 +182,31 @@ def note_of_trimmed(corpus: Corpus, conf: DatasetConf, *, training: bool) -> str
     )
 
 
-def _bounds_of_model(options: LoaderOptions) -> tuple[RequireCtcPath | RequirePositions, ...]:
-    """Return the operators that leave out what a model cannot learn."""
-    bounds: list[RequireCtcPath | RequirePositions] = []
-    if options.ctc_frames is not None:
-        bounds.append(RequireCtcPath(options.ctc_frames))
-    if options.most_labels is not None:
-        bounds.append(RequirePositions(options.most_labels))
-    return tuple(bounds)
-
-
-def _chains(
+def _build_chains(
     conf: DatasetConf,
     tokenizer: AnyTokenizer | None,
     corpus: Corpus,
+    options: LoaderOptions,
     *,
     training: bool,
-    defer_features: bool,
 ) -> Chains:
-    """Return the operators for each kind of sample that the corpus has."""
+    """Build the operators for each kind of sample that the corpus has."""
+    # What a model cannot learn is left out, after the features and labels are known.
+    bounds_of_model: tuple[Operator, ...] = ()
+    if options.ctc_frames is not None:
+        bounds_of_model += (RequireCtcPath(options.ctc_frames),)
+    if options.most_labels is not None:
+        bounds_of_model += (RequirePositions(options.most_labels),)
+
     audio = build_chain(
-        conf, tokenizer, training=training, defer_features=defer_features, corpus=corpus
+        conf, tokenizer, training=training, defer_features=options.defer_features, corpus=corpus
     )
     features: tuple[Operator, ...] = ()
     if corpus.has_features:
         features = build_chain(conf, tokenizer, training=training, signal="features")
-    return Chains(audio, features, build_text_chain(conf, tokenizer, training=training))
+
+    text = _join_steps(_label_steps(conf, tokenizer, training=training), two_views=False)
+    return Chains(audio + bounds_of_model, features + bounds_of_model, text)
 
 
 def build_chain(
@@ -244,76 +242,57 @@ def build_chain(
     chain |= _label_steps(conf, tokenizer, training=training)
     if signal == "waveform":
         chain |= _waveform_steps(conf, corpus, training=training)
-        chain["features"] = (
-            (Defer.of(conf, training=training),)
-            if defer_features
-            else feature_operators(conf, training=training)
-        )
+        if defer_features:
+            chain["features"] = (Defer.of(conf, training=training),)
+        else:
+            chain["features"] = feature_operators(conf, training=training)
 
-    chain |= _feature_augmentations(conf, training=augments)
+    in_worker = augmentations(conf, training=augments)
+    for step, augmentation in zip(FEATURE_AUGMENTATIONS, in_worker, strict=True):
+        if augmentation is not None:
+            chain[step] = (augmentation,)
+
     for operator in conf.operators:
         has_signal = signal == "waveform" or operator.after not in WAVEFORM_STEPS
         if has_signal and (training or operator.evaluation):
             chain[operator.after] += (user_operator(operator),)
 
-    return _joined(chain, two_views=augments and conf.views.number == 2)
+    return _join_steps(chain, two_views=augments and conf.views.number == 2)
 
 
 def _label_steps(
     conf: DatasetConf, tokenizer: AnyTokenizer | None, *, training: bool
 ) -> dict[ChainStep, tuple[Operator, ...]]:
     """Return the steps that need the text alone; none without a tokenizer."""
-    if tokenizer is None:
-        return {}
-    return {
-        "tokenize": (Tokenize(tokenizer, training),),
-        "filter": (Filter(conf.filter_conf),) if training else (),
-    }
+    steps: dict[ChainStep, tuple[Operator, ...]] = {}
+    if tokenizer is not None:
+        steps["tokenize"] = (Tokenize(tokenizer, training),)
+        if training:
+            steps["filter"] = (Filter(conf.filter_conf),)
+    return steps
 
 
 def _waveform_steps(
     conf: DatasetConf, corpus: Corpus | None, *, training: bool
 ) -> dict[ChainStep, tuple[Operator, ...]]:
     """Return the steps from the decoded waveform to the one that features are computed from."""
-    return {
-        "resample": (Resample(conf.resample_conf.resample_rate),),
-        "speed_perturb": (SpeedPerturb(),) if training and conf.speed_perturb else (),
-        **waveform_augmentations(conf, corpus, training=training),
-    }
+    steps = waveform_augmentations(conf, corpus, training=training)
+    steps["resample"] = (Resample(conf.resample_conf.resample_rate),)
+    if training and conf.speed_perturb:
+        steps["speed_perturb"] = (SpeedPerturb(),)
+    return steps
 
 
-def _feature_augmentations(
-    conf: DatasetConf, *, training: bool
-) -> dict[ChainStep, tuple[Operator, ...]]:
-    """Return the steps that change features in a worker."""
-    augment = augmentations(conf, training=training)
-    return {
-        "spec_aug": (augment.spec_aug,) if augment.spec_aug else (),
-        "spec_sub": (augment.spec_sub,) if augment.spec_sub else (),
-        "spec_trim": (augment.spec_trim,) if augment.spec_trim else (),
-    }
-
-
-def _joined(
+def _join_steps(
     chain: dict[ChainStep, tuple[Operator, ...]], *, two_views: bool
 ) -> tuple[Operator, ...]:
     """Return the operators in order; with two views, those from spec_aug on run twice."""
     once: list[Operator] = []
     twice: list[Operator] = []
     for step, operators in chain.items():
-        if two_views and step in ("spec_aug", "spec_sub", "spec_trim"):
+        if two_views and step in FEATURE_AUGMENTATIONS:
             twice += operators
         else:
             once += operators
 
     return (*once, TwoViews(tuple(twice))) if two_views else tuple(once)
-
-
-def build_text_chain(
-    conf: DatasetConf, tokenizer: AnyTokenizer | None, *, training: bool
-) -> tuple[Operator, ...]:
-    """Build the operators for texts without audio."""
-    if tokenizer is None:
-        return ()
-    operators = (Tokenize(tokenizer, training), Filter(conf.filter_conf))
-    return operators if training else operators[:1]

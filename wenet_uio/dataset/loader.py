@@ -8,6 +8,7 @@ import math
 import weakref
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -88,9 +89,9 @@ class Loader:
             self.prefetch = Prefetch()
             weakref.finalize(self, self.prefetch.close)
 
-        # The schedule does not refer to this loader: without a cycle of references, workers end
-        # with their loader.
-        self._workers = Workers(reader, options, _Schedule(cursor, self.prefetch))
+        # The work does not refer to this loader: without a cycle of references, workers end with
+        # their loader.
+        self._workers = Workers(reader, options, partial(_remaining_work, cursor, self.prefetch))
 
     @property
     def epoch(self) -> int:
@@ -127,7 +128,10 @@ class Loader:
         this_iterator = self._newest_iterator = object()
         # Each rank counts its share of the samples that could not be indexed.
         bad_samples = len(self.corpus.bad) / cursor.world_size
-        self._report_not_indexed()
+        if (cursor.rank, cursor.data_pass, cursor.position, cursor.micro_batches) == (0, 0, 0, 0):
+            for key, reason in self.corpus.bad:  # once in a run
+                self._write_to_ledger(0, 0, key, NOT_INDEXED, reason)
+
         steps_left = len(cursor)
         if not steps_left:
             cursor.skip_epoch()
@@ -181,11 +185,11 @@ class Loader:
 
         # Workers asks again after a crash. Each work gives one batch, so the batches that were
         # yielded are the works that are done.
-        def remaining_work() -> Iterator[Work]:
+        def rest_of_share() -> Iterator[Work]:
             batches = (plan.batch(index) for index in range(first, plan.num_batches, shares))
             return islice((work for batch in batches for work in works(plan, batch)), yielded, None)
 
-        for batch in Workers(self.reader, self._options, remaining_work):
+        for batch in Workers(self.reader, self._options, rest_of_share):
             yielded += 1
             yield batch
 
@@ -293,13 +297,6 @@ class Loader:
 
             self._ledger.forget(self.corpus.data_list, cursor.data_pass, cursor.position, kept)
 
-    def _report_not_indexed(self) -> None:
-        """List the samples that the index lacks, once in a run."""
-        cursor = self.cursor
-        if (cursor.rank, cursor.data_pass, cursor.position, cursor.micro_batches) == (0, 0, 0, 0):
-            for key, reason in self.corpus.bad:
-                self._write_to_ledger(0, 0, key, NOT_INDEXED, reason)
-
     def _report_bad(self, batch: Batch, bad_before: float) -> float:
         """List the bad samples of a batch.
 
@@ -380,16 +377,11 @@ def _require_own_process(data_list: str) -> None:
         )
 
 
-class _Schedule:
-    """Gives the work that is not yielded yet, from the cursor to the end of its epoch."""
-
-    def __init__(self, cursor: Cursor, prefetch: Prefetch | None) -> None:
-        self._cursor, self._prefetch = cursor, prefetch
-
-    def __call__(self) -> Iterator[Work]:
-        if self._prefetch is not None:
-            return ReadAhead(self._cursor, self._prefetch).works()
-        return (work for _, work in self._cursor.upcoming())
+def _remaining_work(cursor: Cursor, prefetch: Prefetch | None) -> Iterator[Work]:
+    """Return the work that is not yielded yet, from the cursor to the end of its epoch."""
+    if prefetch is not None:
+        return ReadAhead(cursor, prefetch).works()
+    return (work for _, work in cursor.upcoming())
 
 
 class Reached(NamedTuple):

@@ -159,7 +159,7 @@ def as_planned(corpus: Corpus, conf: DatasetConf, tokenizer: Tokenizer) -> tuple
     measure = measure_of(
         conf, training=True, text_length_is_tokens=counting or tokenizer.exact_length
     )
-    return _counted(corpus, tokenizer if counting else None), measure
+    return _count_tokens(corpus, tokenizer if counting else None, None), measure
 
 
 def _require_fixed_counts(tokenizer: AnyTokenizer) -> None:
@@ -213,43 +213,40 @@ def open_source(
         ListError, ConfigError: the data cannot be used.
     """
     if isinstance(source, ListSource):
-        return _counted(source.open(), tokenizer, _counts_input(measure))
+        return _count_tokens(source.open(), tokenizer, measure)
 
     conf = source.conf
-    input_only = [_counts_input(measure and measure.of_entry(n)) for n in range(len(conf.sources))]
-    leaves = _leaves(source.members, {}, tokenizer, input_only)
-    measures = [measure and measure.of_entry(leaf.entry) for leaf in leaves]
-    for leaf, measure_of_leaf in zip(leaves, measures, strict=True):
-        _check_text_policy(source.name, leaf, measure_of_leaf)
+    measures = [measure and measure.of_entry(number) for number in range(len(conf.sources))]
+    leaves = _weighted_leaves(source.members, {}, tokenizer, measures)
+    for leaf in leaves:
+        _check_text_policy(source.name, leaf)
 
-    shares = _shares(leaves, conf, measures)
-    sources = [
-        WeightedCorpus(leaf.corpus, share, leaf.tags, leaf.entry if conf.has_entries else None)
-        for leaf, share in zip(leaves, shares, strict=True)
-    ]
+    shares = _shares_of_pass(leaves, conf)
+    sources = []
+    for leaf, share in zip(leaves, shares, strict=True):
+        entry = leaf.entry if conf.has_entries else None
+        sources.append(WeightedCorpus(leaf.corpus, share, leaf.tags, entry))
+
     per_pass = conf.utterances_per_epoch or sum(leaf.size for leaf in leaves)
-
     return Mixture(source.name, sources, per_pass, conf.per_batch)
 
 
-def _counted(corpus: Corpus, tokenizer: AnyTokenizer | None, input_only: bool = False) -> Corpus:
+def _count_tokens(
+    corpus: Corpus, tokenizer: AnyTokenizer | None, measure: Measure | None
+) -> Corpus:
     """Return a corpus that counts tokens; itself if nobody wants them, or if its characters are
     the tokens.
 
     Args:
         corpus: the corpus.
         tokenizer: counts; None: nobody wants tokens.
-        input_only: count the input alone, of samples that have more than input.
+        measure: its filters may count the input alone, of samples that have more than input.
     """
-    input_only &= bool(corpus.kinds & {"pair", "conversation"})
+    filters_of_input = measure and measure.filter and not measure.filter.measure_total_length
+    input_only = bool(filters_of_input and corpus.kinds & {"pair", "conversation"})
     if tokenizer is None or (tokenizer.exact_length and not input_only):
         return corpus
     return TokenCounted(corpus, tokenizer, input_only=input_only)
-
-
-def _counts_input(measure: Measure | None) -> bool:
-    """Tell whether the filters of a measure count the input of a sample alone."""
-    return bool(measure and measure.filter and not measure.filter.measure_total_length)
 
 
 @dataclass(frozen=True)
@@ -262,15 +259,17 @@ class _Leaf:
     share: float
     """Share of the utterances of its level."""
     tags: dict[str, Any]
+    measure: Measure | None
+    """Cost of its samples."""
     entry: int = 0
     """Number of the source or group of the highest level that the corpus belongs to."""
 
 
-def _leaves(
+def _weighted_leaves(
     members: Sequence[Member],
     tags: dict[str, Any],
     tokenizer: AnyTokenizer | None,
-    input_only: Sequence[bool],
+    measures: Sequence[Measure | None],
 ) -> list[_Leaf]:
     """Return the corpora of the sources of one level and of all levels below; their shares sum to
     one.
@@ -278,57 +277,49 @@ def _leaves(
     Args:
         members: the sources and groups of the level.
         tags: of the groups around them.
-        tokenizer: counts tokens, see `_counted`.
-        input_only: for each source, whether only the input counts, see `_counted`.
+        tokenizer: counts tokens; None: nobody wants them.
+        measures: cost of the samples of each member, if that is known.
     """
-    # Tags of outer groups override those of a source.
-    leaves_of_members = [
-        _leaves_of(member, {**member.conf.own_tags, **tags}, tokenizer, counts_input)
-        for member, counts_input in zip(members, input_only, strict=True)
-    ]
-    weights = [
-        member.conf.weight or sum(leaf.size for leaf in leaves)
-        for member, leaves in zip(members, leaves_of_members, strict=True)
-    ]
-    weighted = zip(weights, leaves_of_members, strict=True)
+    level: list[tuple[float, list[_Leaf]]] = []
+    for number, (member, measure) in enumerate(zip(members, measures, strict=True)):
+        conf = member.conf
+        tags_of_member = {**conf.own_tags, **tags}  # tags of outer groups override its own
+        if isinstance(conf, GroupConf):
+            inherited = [measure] * len(member.members)
+            leaves = _weighted_leaves(member.members, tags_of_member, tokenizer, inherited)
+        else:
+            leaves = _open_leaves(conf, tags_of_member, tokenizer, measure)
+
+        leaves = [replace(leaf, size=leaf.size * conf.repeat, entry=number) for leaf in leaves]
+        level.append((conf.weight or sum(leaf.size for leaf in leaves), leaves))
+
+    total = sum(weight for weight, _ in level)
     return [
-        replace(leaf, entry=number, share=leaf.share * weight / sum(weights))
-        for number, (weight, leaves) in enumerate(weighted)
+        replace(leaf, share=leaf.share * weight / total)
+        for weight, leaves in level
         for leaf in leaves
     ]
 
 
-def _leaves_of(
-    member: Member, tags: dict[str, Any], tokenizer: AnyTokenizer | None, input_only: bool
+def _open_leaves(
+    conf: SourceConf,
+    tags: dict[str, Any],
+    tokenizer: AnyTokenizer | None,
+    measure: Measure | None,
 ) -> list[_Leaf]:
-    """Return the corpora of one source or group; their shares sum to one."""
-    if isinstance(member.conf, GroupConf):
-        counts_input = [input_only] * len(member.members)
-        leaves = _leaves(member.members, tags, tokenizer, counts_input)
-    else:
-        # The language of a source may be a tag, which chooses the tokenizer.
-        tokenizer_of_source = tokenizer and tokenizer.with_tags(tags)
-        corpora = [
-            _counted(corpus, tokenizer_of_source, input_only) for corpus in member.conf.open()
-        ]
-        total = sum(corpus.num_samples for corpus in corpora)
-        leaves = [
-            _Leaf(corpus, corpus.num_samples, corpus.num_samples / total, tags)
-            for corpus in corpora
-        ]
-    return [replace(leaf, size=leaf.size * member.conf.repeat) for leaf in leaves]
+    """Open the corpora of one source; their shares sum to one."""
+    # The language of a source may be a tag, which chooses the tokenizer.
+    tokenizer_of_source = tokenizer and tokenizer.with_tags(tags)
+    corpora = [_count_tokens(corpus, tokenizer_of_source, measure) for corpus in conf.open()]
+    total = sum(corpus.num_samples for corpus in corpora)
+    return [
+        _Leaf(corpus, corpus.num_samples, corpus.num_samples / total, tags, measure)
+        for corpus in corpora
+    ]
 
 
-def _shares(
-    leaves: Sequence[_Leaf], conf: MixtureConf, measures: Sequence[Measure | None]
-) -> list[float]:
-    """Return the share of the utterances of a pass of each corpus; they sum to one.
-
-    Args:
-        leaves: the corpora.
-        conf: the mixture.
-        measures: cost of the samples of each corpus; None: shares are of utterances.
-    """
+def _shares_of_pass(leaves: Sequence[_Leaf], conf: MixtureConf) -> list[float]:
+    """Return the share of the utterances of a pass of each corpus; they sum to one."""
     shares = np.asarray([leaf.share for leaf in leaves]) ** (1 / conf.temperature)
 
     # The sources of an entry share its batches in proportion to their utterances.
@@ -341,28 +332,27 @@ def _shares(
         shares = shares / shares_of_entries[entries]
         shares_of_entries = np.bincount(entries, shares)
 
-    if conf.per_batch in ("weighted", "round_robin", "zip") and None not in measures:
+    are_measured = all(leaf.measure is not None for leaf in leaves)
+    if conf.per_batch in ("weighted", "round_robin", "zip") and are_measured:
         # The shares are of batches. The cheaper the utterances of an entry are, the more of them
         # fill a batch.
-        costs = _mean_costs(leaves, measures, str(conf.per_batch))
+        costs = _mean_costs(leaves, str(conf.per_batch))
         costs_of_entries = np.bincount(entries, shares * costs) / shares_of_entries
         shares = shares / costs_of_entries[entries]
 
     return list(shares / shares.sum())
 
 
-def _mean_costs(
-    leaves: Sequence[_Leaf], measures: Sequence[Measure | None], per_batch: str
-) -> np.ndarray:
+def _mean_costs(leaves: Sequence[_Leaf], per_batch: str) -> np.ndarray:
     """Return the mean cost of an utterance of each corpus, as a share of a batch.
 
     Raises:
         ListError: the filters leave no utterance of a corpus.
     """
     costs = np.empty(len(leaves))
-    for number, (leaf, measure) in enumerate(zip(leaves, measures, strict=True)):
-        assert measure is not None
-        costs[number] = measure.shard_units(leaf.corpus).sum() / leaf.corpus.num_samples
+    for number, leaf in enumerate(leaves):
+        assert leaf.measure is not None
+        costs[number] = leaf.measure.shard_units(leaf.corpus).sum() / leaf.corpus.num_samples
         if not costs[number]:
             raise ListError(
                 f"{leaf.corpus.data_list}: dataset_conf.filter_conf leaves no utterance for its "
@@ -373,13 +363,13 @@ def _mean_costs(
     return costs
 
 
-def _check_text_policy(name: str, leaf: _Leaf, measure: Measure | None) -> None:
+def _check_text_policy(name: str, leaf: _Leaf) -> None:
     """Raise ListError if a corpus is text without audio, and the batch policy does not say how to
     batch text.
     """
-    if measure is None or not leaf.corpus.has_text_only or measure.policy.has_batches_of_text:
-        return
-    raise ListError(
-        f"{name}: {leaf.corpus.data_list} is text alone, which needs batch_conf.batch_tokens, "
-        "token_buckets, or batch_type: static"
-    )
+    measure = leaf.measure
+    if measure and leaf.corpus.has_text_only and not measure.policy.has_batches_of_text:
+        raise ListError(
+            f"{name}: {leaf.corpus.data_list} is text alone, which needs batch_conf.batch_tokens, "
+            "token_buckets, or batch_type: static"
+        )

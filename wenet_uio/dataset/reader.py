@@ -25,7 +25,6 @@ from wenet_uio.dataset.types import (
     Batch,
     BatchOperator,
     CollatedBatch,
-    ConversationExample,
     Example,
     Operator,
     SampleRef,
@@ -48,11 +47,6 @@ class Sample:
     """Operators that the sample has not reached yet."""
     seconds: float = 0.0
     """Duration of the audio before the chain changes it."""
-
-    def advance(self, result: Example | SkipSample) -> None:
-        """Take the result of the next operator. A sample that is left out reaches no other one."""
-        self.result = result
-        self.operators = () if isinstance(result, SkipSample) else self.operators[1:]
 
 
 class BatchReader(Dataset[Batch]):
@@ -103,10 +97,15 @@ class BatchReader(Dataset[Batch]):
             SampleRef(int(shard), int(row), float(speed))
             for shard, row, speed in zip(work.shards, work.rows, work.speeds, strict=True)
         ]
-        samples = [
-            self._read_sample(ref, int(seed), read)
-            for ref, seed, read in zip(refs, work.seeds, self._reads(refs), strict=True)
-        ]
+        samples: list[Sample] = []
+        for ref, seed, read in zip(refs, work.seeds, self._reads(refs), strict=True):
+            try:
+                example = self.example(ref, int(seed), read)
+                example, operators = self._kind_of(ref).begin_chain(example)
+                samples.append(Sample(example, operators, seconds_of(example)))
+            except SkipSample as skip:
+                samples.append(Sample(skip))
+
         run_chains(samples)
 
         examples: list[Example] = []
@@ -121,29 +120,16 @@ class BatchReader(Dataset[Batch]):
                 examples.append(result)
                 total_seconds += sample.seconds
 
-        batch = self._collated(examples)
+        if self.collate is None:
+            batch = pad(examples, self.feature_dim)
+        else:
+            collated = self.collate(examples) if examples else None
+            batch = CollatedBatch(**vars(pad((), self.feature_dim)), collated=collated)
+
         batch.index, batch.closes_step, batch.planned = work.index, work.closes_step, len(refs)
         batch.skipped, batch.seconds = tuple(skipped), total_seconds
-        batch.unreadable = tuple(noise for example in examples for noise in unreadable_of(example))
+        batch.unreadable = tuple(noise for example in examples for noise in example.unreadable)
         return batch
-
-    def _read_sample(self, ref: SampleRef, seed: int, read: Callable[[], Utterance]) -> Sample:
-        """Read one sample, and look up its chain."""
-        try:
-            example = self.example(ref, seed, read)
-            example, operators = self._kind_of(ref).begin_chain(example)
-        except SkipSample as skip:
-            return Sample(skip)
-
-        return Sample(example, operators, seconds_of(example))
-
-    def _collated(self, examples: Sequence[Example]) -> Batch:
-        """Return the padded batch of examples, or what the function of the user makes of them."""
-        if self.collate is None:
-            return pad(examples, self.feature_dim)
-
-        collated = self.collate(examples) if examples else None
-        return CollatedBatch(**vars(pad((), self.feature_dim)), collated=collated)
 
     def _kind_of(self, ref: SampleRef) -> SampleKind:
         """Return how the samples of the source of a sample are read."""
@@ -183,42 +169,30 @@ def run_chains(samples: Sequence[Sample]) -> None:
     samples that have reached it.
     """
     while waiting := [sample for sample in samples if sample.operators]:
-        operator = next_operator(waiting)
-        ready = [sample for sample in waiting if sample.operators[0] is operator]
-        examples: list[Any] = [sample.result for sample in ready]
-        if isinstance(operator, BatchOperator):
-            results = operator.apply_to_all(examples)
-        else:
-            results = [applied(operator, example) for example in examples]
-
-        for sample, result in zip(ready, results, strict=True):
-            sample.advance(result)
-
-
-def next_operator(waiting: Sequence[Sample]) -> Operator:
-    """Return the operator that some of the samples have reached and that runs next."""
-    reached = [sample.operators[0] for sample in waiting]
-    for operator in reached:
         # An operator on batches comes last: samples with another chain may still reach it.
-        if not isinstance(operator, BatchOperator):
-            return operator
-    return reached[0]
+        reached = [sample.operators[0] for sample in waiting]
+        single = (operator for operator in reached if not isinstance(operator, BatchOperator))
+        operator = next(single, reached[0])
+
+        ready = [sample for sample in waiting if sample.operators[0] is operator]
+        results = apply_operator(operator, [sample.result for sample in ready])
+        for sample, result in zip(ready, results, strict=True):
+            sample.result = result
+            sample.operators = sample.operators[1:]
+            if isinstance(result, SkipSample):
+                sample.operators = ()  # it reaches no other operator
 
 
-def applied(operator: Operator, example: Example) -> Example | SkipSample:
-    """Return what an operator makes of an example, or why it leaves the example out."""
-    try:
-        return operator(example)
-    except SkipSample as skip:
-        return skip
+def apply_operator(operator: Operator, examples: Sequence[Any]) -> list[Example | SkipSample]:
+    """Return what an operator makes of each example, or why it leaves the example out."""
+    if isinstance(operator, BatchOperator):
+        return operator.apply_to_all(examples)
 
+    results: list[Example | SkipSample] = []
+    for example in examples:
+        try:
+            results.append(operator(example))
+        except SkipSample as skip:
+            results.append(skip)
 
-def unreadable_of(example: Example) -> tuple[Skipped, ...]:
-    """Return the unreadable noise that was drawn for an example, or for the turns of its
-    conversation.
-    """
-    if not isinstance(example, ConversationExample):
-        return example.unreadable
-
-    of_turns = (skipped for turn in example.turns for skipped in turn.unreadable)
-    return (*example.unreadable, *of_turns)
+    return results

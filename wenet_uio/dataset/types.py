@@ -131,7 +131,7 @@ class Example:
     deferred: DeferredExample | None = None
     """Set instead of `feats` if the accelerator computes the features."""
     unreadable: tuple[Skipped, ...] = ()
-    """Noise that was drawn for the sample and cannot be read."""
+    """Noise that was drawn for the sample, or for the turns of a conversation, and cannot be read."""
 
     @property
     def to_speak(self) -> ToSpeak | None:

@@ -59,7 +59,10 @@ def waveform_augmentations(
     if not training:
         return chain
 
-    chain |= _as_nemo(conf)
+    if conf.trim_conf:
+        chain["trim"] = (TrimSilence(conf.trim_conf),)
+    if conf.shift_conf:
+        chain["shift"] = (Shift(conf.shift_conf),)
     if conf.reverb_conf:
         chain["reverb"] = (Reverb(conf.reverb_conf, _rooms(conf.reverb_conf, conf)),)
 
@@ -70,21 +73,14 @@ def waveform_augmentations(
 
     if conf.noise_conf:
         chain["noise"] = (AddNoise(conf.noise_conf, _noise_sources(conf.noise_conf, conf, corpus)),)
+    if conf.white_noise_conf:
+        chain["white_noise"] = (WhiteNoise(conf.white_noise_conf),)
     if conf.codec_conf:
         chain["codec"] = (_lossy(conf.codec_conf, conf.resample_conf.resample_rate),)
     if conf.gain_conf:
         chain["gain"] = (Gain(conf.gain_conf),)
 
     return chain
-
-
-def _as_nemo(conf: DatasetConf) -> dict[ChainStep, tuple[Operator, ...]]:
-    """Return the operators with the rules of NeMo."""
-    return {
-        "trim": (TrimSilence(conf.trim_conf),) if conf.trim_conf else (),
-        "shift": (Shift(conf.shift_conf),) if conf.shift_conf else (),
-        "white_noise": (WhiteNoise(conf.white_noise_conf),) if conf.white_noise_conf else (),
-    }
 
 
 def _rooms(reverb: ReverbConf, conf: DatasetConf) -> RecordedRooms | SimulatedRooms:

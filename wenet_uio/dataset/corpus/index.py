@@ -82,11 +82,6 @@ class Rows:
     tar_pages: str = ""
     """Digest of some pages of the tar (`pages_of`); empty for rows that are not those of a tar."""
 
-    @classmethod
-    def of_columns(cls, columns: Mapping[str, np.ndarray], tar_pages: str = "") -> Rows:
-        """Return rows of the columns of an index file."""
-        return cls(**columns, key_start=0, tar_pages=tar_pages)
-
     def __len__(self) -> int:
         return len(self.key_hash)
 
@@ -242,7 +237,8 @@ def find_index(path: str | Path, *, one_of_many: bool = False) -> StoredIndex | 
 
 def _stored(columns: dict[str, np.ndarray], meta: dict[str, Any]) -> StoredIndex:
     bad = [(key, reason) for key, reason in meta.pop("bad")]
-    return StoredIndex(Rows.of_columns(columns, meta.pop("tar_pages")), bad, meta)
+    rows = Rows(**columns, key_start=0, tar_pages=meta.pop("tar_pages"))
+    return StoredIndex(rows, bad, meta)
 
 
 def write_index(

@@ -305,33 +305,26 @@ def any_remote(shards: Iterable[str]) -> bool:
 
 def _current_index(file: LineFile, data_type: DataType, layout: Layout) -> ListIndex | None:
     """Return the index of the current content of an open list, if there is any; of several, the
-    first of those that lack least audio. The list then adopts the state that was indexed.
-    """
-    indexes = [
-        ListIndex(place, *columns)
-        for place in places_of(index_of(file.path, layout))
-        if (columns := find_columns(place)) and _is_current(columns[1], file, data_type)
-    ]
-    if not indexes:
-        return None
-
-    index = min(indexes, key=lambda index: len(index.meta.get("unread", ())))
-    file.adopt(_indexed_state(index.meta))
-    return index
-
-
-def _is_current(meta: Mapping[str, Any], file: LineFile, data_type: DataType) -> bool:
-    """Tell whether an index with this meta is of the current content of an open list.
+    first of those that lack least audio. The list then has the digest that was indexed.
 
     Raises:
         ListError: the list is of the other type.
     """
-    if meta.get("type") != data_type:  # an index beside a tar has no type
-        DataList(file, data_type)  # refuses the other type
-        return False
-    return file.is_unchanged(_indexed_state(meta))
+    indexes: list[ListIndex] = []
+    for place in places_of(index_of(file.path, layout)):
+        stored = find_columns(place)
+        if stored is None:
+            continue
 
+        columns, meta = stored
+        if meta.get("type") != data_type:  # an index beside a tar has no type
+            DataList(file, data_type)  # refuses the other type
+        elif file.is_unchanged(FileState(meta["bytes"], meta["mtime_ns"], meta["digest"])):
+            indexes.append(ListIndex(place, columns, meta))
 
-def _indexed_state(meta: Mapping[str, Any]) -> FileState:
-    """Return the state of a list when it was indexed."""
-    return FileState(meta["bytes"], meta["mtime_ns"], meta["digest"])
+    if not indexes:
+        return None
+
+    index = min(indexes, key=lambda index: len(index.meta.get("unread", ())))
+    file.digest = index.meta["digest"]
+    return index

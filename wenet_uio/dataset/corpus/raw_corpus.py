@@ -47,7 +47,7 @@ class LineCorpus(StoredCorpus):
         """`columns` and `meta` are the index of `lines`."""
         self._first_row = columns.pop("first_row")
         table = {name: columns.pop(name) for name in TABLE_COLUMNS}
-        self._rows = Rows.of_columns(columns)
+        self._rows = Rows(**columns, key_start=0, tar_pages="")
         self._lines = lines
         self._visits = Visits(self._rows.key_hash)
         super().__init__(

@@ -285,7 +285,7 @@ def _gather(
             else:
                 bad.append(outcome)
 
-    return Rows.of_columns(columns.arrays()), bad, used
+    return Rows(**columns.arrays(), key_start=0, tar_pages=""), bad, used
 
 
 def _are_keys_repeated(rows: Rows, bad: Sequence[Problem]) -> bool:

@@ -51,7 +51,8 @@ class LineFile:
         """Open a file.
 
         Args:
-            indexed: its state when it was indexed; None if that is not known yet, see `adopt`.
+            indexed: its state when it was indexed; None if that is not known yet. Its `digest` must
+                then be set before the first `read`.
         """
         self.path = path
         self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - open as long as this object
@@ -76,10 +77,6 @@ class LineFile:
             return False
         return self.mtime_ns == indexed.mtime_ns or self._content_digest() == indexed.digest
 
-    def adopt(self, indexed: FileState) -> None:
-        """Let `read` read the content that was indexed, which the file must have."""
-        self.digest = indexed.digest
-
     def read(self, offset: int, size: int) -> bytes:
         """Return bytes `offset` up to `offset + size`.
 
@@ -98,7 +95,7 @@ class LineFile:
             )
 
         with naming(self.path):
-            return os.pread(self.fileno(), size, offset)
+            return os.pread(self._file.fileno(), size, offset)
 
     def _content_digest(self) -> str:
         """Return `digest_of` the open file; the path may name another file by now."""
@@ -115,7 +112,7 @@ class LineFile:
     def _size_and_time(self) -> tuple[int, int]:
         """Return the bytes of the file, and when it was last written, in ns."""
         with naming(self.path):
-            status = os.fstat(self.fileno())
+            status = os.fstat(self._file.fileno())
 
         return status.st_size, status.st_mtime_ns
 

@@ -340,6 +340,7 @@ class Conversations(SampleKind):
             random,
             labels=tuple(labels),
             extra=utterance.extra,
+            unreadable=tuple(noise for turn in audio_turns for noise in turn.unreadable),
             turns=tuple(audio_turns),
         )
 
