@@ -110,7 +110,7 @@ class Cursor:
         division = self.division if data_pass == self.data_pass else self._fresh_division
         planned = self._plans.get(data_pass)
         if planned is None or planned.division != division:
-            planned = self._planned(data_pass, division)
+            planned = self._plan_pass(data_pass, division)
             current = {
                 number: plan for number, plan in self._plans.items() if number == self.data_pass
             }
@@ -118,7 +118,7 @@ class Cursor:
 
         return planned
 
-    def _planned(self, data_pass: int, division: Division) -> EpochPlan:
+    def _plan_pass(self, data_pass: int, division: Division) -> EpochPlan:
         """Plan a pass; a plan of the same corpus and division lends it the costs of the shards."""
         corpus = self.passes.corpus_of(data_pass)
         seed = key_of(self.seed, *self._own_order) if self._own_order else self.seed
@@ -148,7 +148,7 @@ class Cursor:
             return self.epoch_steps
         # A pass that was resumed has the division of the run that began it.
         is_resumed = self.division != self._fresh_division
-        plan = self._planned(self.data_pass, self._fresh_division) if is_resumed else self.plan
+        plan = self._plan_pass(self.data_pass, self._fresh_division) if is_resumed else self.plan
         return plan.steps_from(0, self.world_size)
 
     def upcoming(self) -> Iterator[tuple[tuple[int, int], Work]]:
@@ -296,6 +296,7 @@ class Cursor:
         self._check_position()
 
     def _check_position(self) -> None:
+        """Raise ValueError if a loaded position is past the end of its pass."""
         if self.position and self.position >= self.plan.num_batches:
             raise ValueError(
                 f"{self.corpus.data_list}: the data state is damaged: its position {self.position} "

@@ -89,10 +89,9 @@ def tally(batches: Iterable[Batch]) -> Counter[str]:
     for batch in batches:
         counts["planned"] += batch.planned
         counts["read"] += len(batch)
-        counts.update(
-            f"{'filtered' if sample.filtered else 'bad'}/{sample.reason}"
-            for sample in batch.skipped
-        )
+        for sample in batch.skipped:
+            part = "filtered" if sample.filtered else "bad"
+            counts[f"{part}/{sample.reason}"] += 1
         if batch.unreadable:
             counts["unreadable_noise"] += len(batch.unreadable)
 
@@ -124,11 +123,9 @@ class Account:
         """Return the numbers by name, for TensorBoard."""
         parts = {"filtered": self.filtered, "bad": self.bad}
         totals = {part: sum(reasons.values()) for part, reasons in parts.items()}
-        by_reason = {
-            f"{part}_{reason}": count
-            for part, reasons in parts.items()
-            for reason, count in reasons.items()
-        }
+        by_reason: dict[str, int] = {}
+        for part, reasons in parts.items():
+            by_reason |= {f"{part}_{reason}": count for reason, count in reasons.items()}
         noise = {"unreadable_noise": self.unreadable_noise} if self.unreadable_noise else {}
 
         return {"all": self.all, "read": self.read, **totals, **by_reason, **noise}
@@ -153,14 +150,12 @@ def reconciled(counts: Mapping[str, int]) -> Account:
         RuntimeError: the totals differ: a sample was lost or came twice, which is a bug in this
             project.
     """
-    parts = {
-        part: {
-            name.split("/", 1)[1]: count
-            for name, count in counts.items()
-            if name.startswith(f"{part}/") and count
-        }
-        for part in ("filtered", "bad")
-    }
+    parts: dict[str, dict[str, int]] = {"filtered": {}, "bad": {}}
+    for name, count in counts.items():
+        part, slash, reason = name.partition("/")
+        if slash and part in parts and count:
+            parts[part][reason] = count
+
     account = Account(
         counts.get("all", counts["planned"]),
         counts["read"],

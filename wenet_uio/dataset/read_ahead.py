@@ -56,7 +56,7 @@ class ReadAhead:
         data_pass, position = place
         yielded = (self._cursor.data_pass, self._cursor.position)
         if data_pass != self._pass:
-            self._enter(data_pass, position)
+            self._follow_pass(data_pass, position)
 
         for window in (self._groups, self._batches):
             for name, end in list(window):
@@ -84,7 +84,7 @@ class ReadAhead:
             self._prefetch.want(name, "files", files)
             self._batches.append((name, (data_pass, position + self._cursor.world_size)))
 
-    def _enter(self, data_pass: int, position: int) -> None:
+    def _follow_pass(self, data_pass: int, position: int) -> None:
         """Follow the groups of a pass from `position` on, in the lanes that this rank reads."""
         cursor = self._cursor
         self._pass, self._plan = data_pass, cursor.plan_of(data_pass)

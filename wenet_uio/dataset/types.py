@@ -185,14 +185,10 @@ def waveform_of(example: Example) -> torch.Tensor:
         ValueError: the example is text without audio, or its features are already computed.
     """
     if example.waveform is None:
-        text = (
-            "no operator after `decode` spoke its text"
-            if example.to_speak
-            else "it is text without audio"
-        )
-        raise ValueError(
-            f"{example.key}: no waveform; {text}, or its features are already computed"
-        )
+        why = "it is text without audio"
+        if example.to_speak:
+            why = "no operator after `decode` spoke its text"
+        raise ValueError(f"{example.key}: no waveform; {why}, or its features are already computed")
     return example.waveform
 
 

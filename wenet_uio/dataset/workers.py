@@ -71,7 +71,7 @@ class Workers:
             persistent_workers=options.num_workers > 0,
             pin_memory=options.pin_memory and torch.cuda.is_available(),
         )
-        self._loader = self._start()
+        self._loader = self._new_loader()
 
     def __iter__(self) -> Iterator[Batch]:
         while True:
@@ -87,7 +87,7 @@ class Workers:
                     ended,
                 )
 
-            self._loader = self._start()  # the other workers of the former loader end
+            self._loader = self._new_loader()  # the other workers of the former loader end
             careful = self._data_loader(
                 sampler=_Sampler(self._work, self._in_progress), worker_init_fn=_start_careful
             )
@@ -103,7 +103,7 @@ class Workers:
 
             del careful  # ends its workers
 
-    def _start(self) -> DataLoader:
+    def _new_loader(self) -> DataLoader:
         return self._data_loader(sampler=_Sampler(self._work), worker_init_fn=_end_with_the_rank)
 
 

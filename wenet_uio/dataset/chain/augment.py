@@ -194,12 +194,15 @@ def augmentations(conf: DatasetConf, *, training: bool) -> Augmentations:
     if not conf.spec_aug:  # time_warp alone
         masks = {"num_t_mask": 0, "num_f_mask": 0}
 
-    spec_aug = SpecAug(conf.spec_aug_conf.model_copy(update=masks), conf.time_warp)
-    return Augmentations(
-        spec_aug if conf.spec_aug or conf.time_warp else None,
-        SpecSub(conf.spec_sub_conf) if conf.spec_sub else None,
-        SpecTrim(conf.spec_trim_conf) if conf.spec_trim else None,
-    )
+    spec_aug = spec_sub = spec_trim = None
+    if conf.spec_aug or conf.time_warp:
+        spec_aug = SpecAug(conf.spec_aug_conf.model_copy(update=masks), conf.time_warp)
+    if conf.spec_sub:
+        spec_sub = SpecSub(conf.spec_sub_conf)
+    if conf.spec_trim:
+        spec_trim = SpecTrim(conf.spec_trim_conf)
+
+    return Augmentations(spec_aug, spec_sub, spec_trim)
 
 
 @dataclass(frozen=True)

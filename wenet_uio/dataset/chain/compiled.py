@@ -95,7 +95,13 @@ def _load() -> tuple[ctypes.CDLL, Path]:
     compiler = _compiler()
     name = f"fbank-{_digest(compiler)}.so"
     problems: list[str] = []
-    for folder in _folders():
+    # Nobody but this user may write into the folders.
+    user = f"compiled-{os.getuid()}"
+    folders = [Path(tempfile.gettempdir()) / f"wenet_uio-{user}"]
+    with suppress(RuntimeError):  # the user has no home folder
+        folders.insert(0, cache_folder().with_name(user))
+
+    for folder in folders:
         try:
             path = _compiled_file(folder, name, compiler)
             return ctypes.CDLL(str(path)), path
@@ -144,15 +150,6 @@ def _processor() -> list[str]:
 
     lines = information.read_text().splitlines()
     return sorted({line for line in lines if line.partition(":")[0].strip() in PROCESSOR})
-
-
-def _folders() -> list[Path]:
-    """Return the folders to try: nobody but this user may write into them."""
-    name = f"compiled-{os.getuid()}"
-    folders = [Path(tempfile.gettempdir()) / f"wenet_uio-{name}"]
-    with suppress(RuntimeError):  # the user has no home folder
-        folders.insert(0, cache_folder().with_name(name))
-    return folders
 
 
 def _compiled_file(folder: Path, name: str, compiler: Sequence[str]) -> Path:

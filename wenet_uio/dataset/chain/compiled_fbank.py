@@ -91,9 +91,16 @@ def _planned(sample_rate: int, conf: FbankConf) -> _Planned:
     size, shift = window_and_shift(sample_rate, conf)
     fft_size = fft_size_of(size)
     points = fft_size // 2
-    fours, eights = _passes(points)
+    # The passes before the last one, of radix 4: as many as possible of radix 8, the others of 4.
+    doublings = (points // 4).bit_length() - 1
+    fours = -doublings % 3
+    eights = (doublings - 2 * fours) // 3
     radices = [8] * eights + [4] * fours
     quads = _quads(points, radices)
+
+    # What makes outputs of the real transform from two complex ones.
+    outputs = np.arange(points // 8 + 1)[:, None] + points // 4 * np.arange(4)
+    unpacking = _cosines_and_sines(outputs / (2 * points))
 
     # The powers are four times too large.
     mel = mel_matrix(sample_rate, fft_size, conf).numpy() / 4
@@ -101,7 +108,7 @@ def _planned(sample_rate: int, conf: FbankConf) -> _Planned:
         window_of(conf.window_type, size).numpy().astype(np.float32),
         _twiddles(points, radices),
         quads,
-        _unpacking(points),
+        unpacking,
         *_mel_tables(mel, quads),
     )
     emphasis = conf.preemphasis_coefficient
@@ -111,13 +118,6 @@ def _planned(sample_rate: int, conf: FbankConf) -> _Planned:
         *(table.ctypes.data for table in tables),
     )
     return _Planned(plan, tables)
-
-
-def _passes(points: int) -> tuple[int, int]:
-    """Return the numbers of passes of radix 4 and of radix 8 before the last pass, of radix 4."""
-    doublings = (points // 4).bit_length() - 1
-    fours = -doublings % 3
-    return fours, (doublings - 2 * fours) // 3
 
 
 def _twiddles(points: int, radices: Sequence[int]) -> np.ndarray:
@@ -153,14 +153,6 @@ def _quads(points: int, radices: Sequence[int]) -> np.ndarray:
     return places.astype(np.int32)
 
 
-def _unpacking(points: int) -> np.ndarray:
-    """Return the cosines and sines that make outputs of the real transform from two complex
-    ones.
-    """
-    outputs = np.arange(points // 8 + 1)[:, None] + points // 4 * np.arange(4)
-    return _cosines_and_sines(outputs / (2 * points))
-
-
 def _mel_tables(mel: np.ndarray, quads: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return counts, places and weights of the powers between the centres of adjacent bins.
 
@@ -172,8 +164,15 @@ def _mel_tables(mel: np.ndarray, quads: np.ndarray) -> tuple[np.ndarray, np.ndar
     last_bin = num_bins - 1 - (mel[:, ::-1] != 0).argmax(1)
     upper = np.where(mel.any(1), last_bin, -1)
 
-    powers = [_powers_of_bin(upper, upper_bin) for upper_bin in range(num_bins + 1)]
-    weights = [padded[of_bin][:, [b + 1, b]] for b, of_bin in enumerate(powers)]
+    powers: list[np.ndarray] = []
+    weights: list[np.ndarray] = []
+    for upper_bin in range(num_bins + 1):
+        of_bin = (upper == upper_bin).nonzero()[0]
+        if not len(of_bin):  # the first power, without weight here, so that nan stays nan
+            of_bin = np.zeros(1, np.intp)
+        powers.append(of_bin)
+        weights.append(padded[of_bin][:, [upper_bin + 1, upper_bin]])
+
     places = 2 * quads[np.arange(num_powers) % len(quads)] + np.arange(num_powers) // len(quads)
     places[-1] = 2 * quads[0] + 4  # the power at half the sample rate
     return (
@@ -181,11 +180,3 @@ def _mel_tables(mel: np.ndarray, quads: np.ndarray) -> tuple[np.ndarray, np.ndar
         places[np.concatenate(powers)].astype(np.int32),
         np.concatenate(weights).astype(np.float32, order="C"),
     )
-
-
-def _powers_of_bin(upper: np.ndarray, upper_bin: int) -> np.ndarray:
-    """Return the powers whose upper bin this is. Without any, the first power, so that nan stays
-    nan: it has no weight there.
-    """
-    powers = (upper == upper_bin).nonzero()[0]
-    return powers if len(powers) else np.zeros(1, np.intp)

@@ -113,11 +113,9 @@ class Defer:
         view_draws = tuple(
             self._view(seed_of_view(example.random, view), frames) for view in range(self.views)
         )
-        warps = (
-            self.augment.spec_aug.draw_warps(example.random, frames)
-            if self.augment.spec_aug
-            else ()
-        )
+        warps: tuple[Warp, ...] = ()
+        if self.augment.spec_aug:
+            warps = self.augment.spec_aug.draw_warps(example.random, frames)
         if self.augment.spec_trim:
             frames -= self.augment.spec_trim.draw(example.random, frames)
 

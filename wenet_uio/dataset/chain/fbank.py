@@ -115,7 +115,7 @@ def fbanks(
         frames = [max(0, 1 + (len(waveform) - size) // shift) for waveform in waveforms]
     else:
         frames = [(len(waveform) + shift // 2) // shift for waveform in waveforms]
-        waveforms = [_waveform_with_edges(waveform, sample_rate, conf) for waveform in waveforms]
+        waveforms = [_add_edges(waveform, sample_rate, conf) for waveform in waveforms]
 
     on_cpu = not any(map(_on_accelerator, waveforms))
     if on_cpu and can_compute(sample_rate, conf):
@@ -162,7 +162,7 @@ def _energies_of_all(
     return [energies[first:last] for first, last in places]
 
 
-def _waveform_with_edges(waveform: torch.Tensor, sample_rate: int, conf: FbankConf) -> torch.Tensor:
+def _add_edges(waveform: torch.Tensor, sample_rate: int, conf: FbankConf) -> torch.Tensor:
     lengths = torch.full((1,), len(waveform), device=waveform.device)
     return _kaldi_edges(waveform[None], lengths, sample_rate, conf)[0]
 

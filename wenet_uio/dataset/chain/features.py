@@ -44,7 +44,7 @@ class ComputeFbank(BatchOperator):
 
     def apply_to_all(self, examples: Sequence[Example]) -> list[Example | SkipSample]:
         """Replace `waveform` by `feats`."""
-        return _with_feats(examples, lambda waves, rate: fbanks(waves, rate, self.conf))
+        return _compute_feats(examples, lambda waves, rate: fbanks(waves, rate, self.conf))
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class ComputeMfcc(BatchOperator):
 
     def apply_to_all(self, examples: Sequence[Example]) -> list[Example | SkipSample]:
         """Replace `waveform` by `feats`."""
-        return _with_feats(examples, lambda waves, rate: mfccs(waves, rate, self.conf))
+        return _compute_feats(examples, lambda waves, rate: mfccs(waves, rate, self.conf))
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class ComputeLogMelSpectrogram(BatchOperator):
 
     def apply_to_all(self, examples: Sequence[Example]) -> list[Example | SkipSample]:
         """Replace `waveform` by `feats`."""
-        return _with_feats(
+        return _compute_feats(
             examples,
             lambda waves, rate: [log_mel_spectrogram(wave, rate, self.conf) for wave in waves],
         )
@@ -106,7 +106,7 @@ def require_frames(frames: int, example: Example) -> None:
         )
 
 
-def _with_feats(
+def _compute_feats(
     examples: Sequence[Example],
     compute: Callable[[Sequence[torch.Tensor], int], Sequence[torch.Tensor]],
 ) -> list[Example | SkipSample]:

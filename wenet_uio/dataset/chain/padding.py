@@ -29,13 +29,13 @@ def pad(examples: Sequence[Example], feature_dim: int) -> Batch:
         ValueError: the accelerator is to compute the features of some of the examples, and others
             have theirs.
     """
-    examples = sorted(examples, key=_length, reverse=True)
+    examples = sorted(examples, key=_sort_length, reverse=True)
     feature_rows = _feature_rows(examples)
     is_deferred = _is_deferred(feature_rows)
-    labels = _labels(examples)
+    labels = _labels_by_name(examples)
 
     # All tensors of a batch lie in one buffer, so their shapes are known before the first is filled.
-    shapes = _shapes(feature_rows, labels, dim=0 if is_deferred else feature_dim)
+    shapes = _tensor_shapes(feature_rows, labels, dim=0 if is_deferred else feature_dim)
     tensors = empty_tensors(shapes)
     for name in ("feats", "other_feats"):
         if name in tensors:
@@ -83,7 +83,7 @@ def _is_deferred(rows: Sequence[Example]) -> bool:
     return bool(deferred)
 
 
-def _shapes(
+def _tensor_shapes(
     feature_rows: Sequence[Example], labels: Mapping[str, Sequence[Sequence[int]]], *, dim: int
 ) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
     """Return {name of a tensor of the batch: its shape and type}; `dim`: width of the features."""
@@ -102,7 +102,7 @@ def _shapes(
     return shapes
 
 
-def _labels(examples: Sequence[Example]) -> dict[str, list[tuple[int, ...]]]:
+def _labels_by_name(examples: Sequence[Example]) -> dict[str, list[tuple[int, ...]]]:
     labels = {"target": [example.labels for example in examples]}
     if any(isinstance(example, PairExample) for example in examples):
         labels["source"] = [
@@ -135,5 +135,5 @@ def _frames(example: Example) -> int:
     return 0 if example.feats is None else len(example.feats)
 
 
-def _length(example: Example) -> int:
+def _sort_length(example: Example) -> int:
     return _frames(example) or len(example.labels)

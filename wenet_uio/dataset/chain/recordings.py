@@ -69,20 +69,20 @@ class Recordings:
         Raises:
             ListError: none of TRIES drawn recordings can be read.
         """
-        waveform, unreadable = self._drawn(samples, random, other_than)
+        waveform, unreadable = self._draw_recording(samples, random, other_than)
         if waveform is None or len(waveform) >= samples:
             return Excerpt(waveform, unreadable)
         return Excerpt(repeated(waveform, random.randrange(len(waveform)), samples), unreadable)
 
     def part(self, samples: int, random: Random, other_than: str = "") -> Excerpt:
         """Draw as `excerpt` does, but return a recording that is shorter as it is."""
-        return self._drawn(samples, random, other_than)
+        return self._draw_recording(samples, random, other_than)
 
     def beginning(self, samples: int, random: Random) -> Excerpt:
         """Return the first samples, at most `samples`, of a drawn recording."""
-        return self._drawn(samples, random, place=0.0)
+        return self._draw_recording(samples, random, place=0.0)
 
-    def _drawn(
+    def _draw_recording(
         self, samples: int, random: Random, other_than: str = "", place: float | None = None
     ) -> Excerpt:
         """Draw a recording, and cut it to at most `samples` samples; try others if it cannot be
@@ -90,7 +90,7 @@ class Recordings:
         """
         unreadable: list[Skipped] = []
         for _ in range(TRIES):
-            ref = self._ref(random.randrange(len(self)))
+            ref = self._sample_ref(random.randrange(len(self)))
             if self.corpus.key(ref) == other_than:
                 continue
 
@@ -113,7 +113,7 @@ class Recordings:
 
         return Excerpt(None, tuple(unreadable))
 
-    def _ref(self, number: int) -> SampleRef:
+    def _sample_ref(self, number: int) -> SampleRef:
         if self._order is not None:
             number = int(self._order[number])
         shard = int(np.searchsorted(self._ends, number, side="right"))
@@ -126,12 +126,12 @@ class Recordings:
             place: where they begin: 0 at the start of the recording, 1 so that they end with it.
         """
         if self._kept is None:
-            waveform = self._decoded(ref, samples / self.rate + MARGIN, place)
+            waveform = self._decode(ref, samples / self.rate + MARGIN, place)
             return None if waveform is None else waveform[:samples]
 
         recording = self._kept.get(ref)
         if recording is None:
-            recording = self._decoded(ref, math.inf, place)
+            recording = self._decode(ref, math.inf, place)
             if recording is None:
                 return None
             self._kept[ref] = recording
@@ -139,7 +139,7 @@ class Recordings:
         first = int(place * max(0, len(recording) - samples))
         return recording[first : first + samples]
 
-    def _decoded(self, ref: SampleRef, needed: float, place: float) -> torch.Tensor | None:
+    def _decode(self, ref: SampleRef, needed: float, place: float) -> torch.Tensor | None:
         """Return `needed` seconds from `place`, 0 to 1, of the recording on, or all of a shorter
         one; None without audio.
         """

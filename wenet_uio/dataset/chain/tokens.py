@@ -37,12 +37,11 @@ class Tokenize:
                 is stated.
         """
         fields = example.extra
+        random = None
+        if self.training and self.tokenizer.samples:
+            random = Random(f"pieces {example.random}")
+
         try:
-            random = (
-                Random(f"pieces {example.random}")
-                if self.training and self.tokenizer.samples
-                else None
-            )
             tokens, labels = self.tokenizer.of(fields).tokenize(example.text, random)
             if isinstance(example, PairExample):
                 of_source = self.tokenizer.of(fields, "source").tokenize(example.source)[1]

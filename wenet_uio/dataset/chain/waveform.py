@@ -181,14 +181,14 @@ class LossyCodec:
         waveform, rate = waveform_of(example), example.sample_rate
         codec = random.choice(self.conf.codecs)
         if codec == "band_limit":
-            changed = _at_rate(waveform, rate, random.choice(self.conf.band_rates), None)
+            changed = _degrade(waveform, rate, random.choice(self.conf.band_rates), None)
         else:
-            changed = _at_rate(waveform, rate, TELEPHONE if codec == "mulaw" else rate, codec)
+            changed = _degrade(waveform, rate, TELEPHONE if codec == "mulaw" else rate, codec)
 
         return replace(example, waveform=changed)
 
 
-def _at_rate(waveform: torch.Tensor, rate: int, lower: int, codec: Lossy | None) -> torch.Tensor:
+def _degrade(waveform: torch.Tensor, rate: int, lower: int, codec: Lossy | None) -> torch.Tensor:
     """Return what is left of a waveform at a lower rate and after a codec: at its rate, and as long
     as before.
 

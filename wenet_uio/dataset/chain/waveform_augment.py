@@ -64,7 +64,7 @@ def waveform_augmentations(
     if conf.shift_conf:
         chain["shift"] = (Shift(conf.shift_conf),)
     if conf.reverb_conf:
-        chain["reverb"] = (Reverb(conf.reverb_conf, _rooms(conf.reverb_conf, conf)),)
+        chain["reverb"] = (Reverb(conf.reverb_conf, _open_rooms(conf.reverb_conf, conf)),)
 
     if conf.overlap_conf:
         chain["overlap"] = (
@@ -76,14 +76,14 @@ def waveform_augmentations(
     if conf.white_noise_conf:
         chain["white_noise"] = (WhiteNoise(conf.white_noise_conf),)
     if conf.codec_conf:
-        chain["codec"] = (_lossy(conf.codec_conf, conf.resample_conf.resample_rate),)
+        chain["codec"] = (_lossy_codec(conf.codec_conf, conf.resample_conf.resample_rate),)
     if conf.gain_conf:
         chain["gain"] = (Gain(conf.gain_conf),)
 
     return chain
 
 
-def _rooms(reverb: ReverbConf, conf: DatasetConf) -> RecordedRooms | SimulatedRooms:
+def _open_rooms(reverb: ReverbConf, conf: DatasetConf) -> RecordedRooms | SimulatedRooms:
     if reverb.data_list is None:
         return SimulatedRooms(reverb.rooms, reverb.rt60)
     return RecordedRooms(
@@ -91,7 +91,7 @@ def _rooms(reverb: ReverbConf, conf: DatasetConf) -> RecordedRooms | SimulatedRo
     )
 
 
-def _lossy(codec: CodecConf, rate: int) -> LossyCodec:
+def _lossy_codec(codec: CodecConf, rate: int) -> LossyCodec:
     """Build the operator of lossy codecs.
 
     Raises:

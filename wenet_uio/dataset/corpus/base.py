@@ -77,11 +77,9 @@ class ShardSources:
         """
         if self.per_batch != "zip":
             return (None,)
-        return (
-            tuple(range(len(self.names)))
-            if self.entry_of is None
-            else tuple(sorted(set(self.entry_of)))
-        )
+        if self.entry_of is None:
+            return tuple(range(len(self.names)))
+        return tuple(sorted(set(self.entry_of)))
 
     @property
     def are_joined(self) -> bool:
@@ -223,10 +221,9 @@ class Corpus(ABC):
     def lengths(self, shards: np.ndarray) -> Stored:
         """Return lengths of all samples of one or more shards, one shard after the other."""
         rows_of_shards = [self.rows(int(shard)) for shard in shards]
-        columns = [
-            np.concatenate([getattr(rows, name) for rows in rows_of_shards])
-            for name in Stored._fields
-        ]
+        columns: list[np.ndarray] = []
+        for name in Stored._fields:
+            columns.append(np.concatenate([getattr(rows, name) for rows in rows_of_shards]))
         return Stored(*columns)
 
     @abstractmethod

@@ -142,12 +142,12 @@ class Stored(NamedTuple):
 
 def rows_of(entries: Sequence[Entry]) -> Rows:
     """Return rows of a list of entries."""
-    values: dict[str, Any] = {
-        name: [getattr(entry, name) for entry in entries] for name in Entry._fields if name != "key"
-    }
-    columns: dict[str, Any] = {
-        name: np.asarray(column, COLUMNS[name]) for name, column in values.items()
-    }
+    columns: dict[str, Any] = {}
+    for name in Entry._fields:
+        if name != "key":
+            values = [getattr(entry, name) for entry in entries]
+            columns[name] = np.asarray(values, COLUMNS[name])
+
     return Rows(**columns, **_key_columns([entry.key for entry in entries]))
 
 
@@ -224,7 +224,7 @@ def read_index(path: str | Path, *, one_of_many: bool = False) -> StoredIndex:
     Raises:
         ValueError: the file is no index, or is damaged.
     """
-    return _stored(*read_columns(path, one_of_many=one_of_many))
+    return _parse_index(*read_columns(path, one_of_many=one_of_many))
 
 
 def find_index(path: str | Path, *, one_of_many: bool = False) -> StoredIndex | None:
@@ -232,10 +232,10 @@ def find_index(path: str | Path, *, one_of_many: bool = False) -> StoredIndex | 
     version.
     """
     columns = find_columns(path, one_of_many=one_of_many)
-    return None if columns is None else _stored(*columns)
+    return None if columns is None else _parse_index(*columns)
 
 
-def _stored(columns: dict[str, np.ndarray], meta: dict[str, Any]) -> StoredIndex:
+def _parse_index(columns: dict[str, np.ndarray], meta: dict[str, Any]) -> StoredIndex:
     bad = [(key, reason) for key, reason in meta.pop("bad")]
     rows = Rows(**columns, key_start=0, tar_pages=meta.pop("tar_pages"))
     return StoredIndex(rows, bad, meta)

@@ -156,7 +156,7 @@ class Mixture(Corpus):
         return np.concatenate(
             [
                 getattr(source.corpus, name)[own_shards]
-                for source, own_shards in self._by_source(shards)
+                for source, own_shards in self._split_by_source(shards)
             ]
         )
 
@@ -166,7 +166,8 @@ class Mixture(Corpus):
             np.arange(*shards.indices(self.num_shards)) if isinstance(shards, slice) else shards
         )
         parts = [
-            source.corpus.extremes(own_shards) for source, own_shards in self._by_source(shards)
+            source.corpus.extremes(own_shards)
+            for source, own_shards in self._split_by_source(shards)
         ]
         return Extremes(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
@@ -187,7 +188,7 @@ class Mixture(Corpus):
         """The kinds of its samples."""
         return frozenset().union(*(source.corpus.kinds for source in self.sources))
 
-    def _by_source(self, shards: np.ndarray) -> Iterator[tuple[WeightedCorpus, np.ndarray]]:
+    def _split_by_source(self, shards: np.ndarray) -> Iterator[tuple[WeightedCorpus, np.ndarray]]:
         """Yield consecutive shards of one source, with their numbers in the source."""
         numbers = self.source_of(shards)
         edges = np.flatnonzero(np.diff(numbers)) + 1
@@ -223,7 +224,8 @@ class Mixture(Corpus):
     def lengths(self, shards: np.ndarray) -> Stored:
         """Return lengths of all samples of these shards."""
         parts = [
-            source.corpus.lengths(own_shards) for source, own_shards in self._by_source(shards)
+            source.corpus.lengths(own_shards)
+            for source, own_shards in self._split_by_source(shards)
         ]
         return Stored(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
@@ -259,7 +261,7 @@ class Mixture(Corpus):
         """Return the remote tars among these shards."""
         return [
             remote
-            for number, shard in self._in_source(shards)
+            for number, shard in self._numbers_in_sources(shards)
             for remote in self.sources[number].corpus.remote_shards([shard])
         ]
 
@@ -267,11 +269,11 @@ class Mixture(Corpus):
         """Return the remote audio files of these samples."""
         return [
             remote
-            for (number, shard), row in zip(self._in_source(shards), rows, strict=True)
+            for (number, shard), row in zip(self._numbers_in_sources(shards), rows, strict=True)
             for remote in self.sources[number].corpus.remote_files([shard], [row])
         ]
 
-    def _in_source(self, shards: Numbers) -> list[tuple[int, int]]:
+    def _numbers_in_sources(self, shards: Numbers) -> list[tuple[int, int]]:
         """Return the number of the source of each shard, and number of the shard within its source."""
         shards = np.asarray(shards)
         numbers = self.source_of(shards)

@@ -165,12 +165,12 @@ def indexed_lines(path: str, index: str, entries: Entries) -> tuple[LineFile, Co
     Raises:
         OSError: the system does not give a local audio file.
     """
-    columns, meta = _found(index, path)
+    columns, meta = _current_index(index, path)
     if not meta or has_returned(meta, path):
         with making(places_of(index)):
-            columns, made_meanwhile = _found(index, path)
+            columns, made_meanwhile = _current_index(index, path)
             if made_meanwhile == meta:
-                columns, meta = _made(path, index, entries)
+                columns, meta = _make_index(path, index, entries)
             else:
                 meta = made_meanwhile
 
@@ -178,25 +178,25 @@ def indexed_lines(path: str, index: str, entries: Entries) -> tuple[LineFile, Co
     return LineFile(path, FileState(size, mtime_ns, meta["digest"])), columns, meta
 
 
-def _found(index: str, path: str) -> tuple[Columns, dict]:
+def _current_index(index: str, path: str) -> tuple[Columns, dict]:
     """Return columns and meta of the index, empty without one; of several, that which lacks least
     audio.
     """
-    file = _state_of(path)
+    file = _file_state(path)
     stored = [columns for place in places_of(index) if (columns := find_columns(place))]
     current = [(columns, meta) for columns, meta in stored if meta.get("file") == file]
     return min(current, key=lambda each: len(each[1].get("unread", ())), default=({}, {}))
 
 
-def _state_of(path: str) -> list:
+def _file_state(path: str) -> list:
     """Return what tells that a file has not changed, as JSON has it."""
     status = Path(path).stat()
     return [path, status.st_size, status.st_mtime_ns]
 
 
-def _made(path: str, index: str, entries: Entries) -> tuple[Columns, dict]:
+def _make_index(path: str, index: str, entries: Entries) -> tuple[Columns, dict]:
     """Make the index of a file of lines, and write it."""
-    file = _state_of(path)
+    file = _file_state(path)
     # Before the lines are read: a file that is replaced meanwhile has another digest.
     digest = digest_of(path)
     bad: list[Problem] = []

@@ -107,7 +107,7 @@ def update_kept_index(
     former = current or next(iter(stored), None)
     indexed = None
     if compare != "all":
-        indexed = _from_sidecar(files, layout, version)
+        indexed = _sidecar_index(files, layout, version)
         indexed = indexed or _scanned_by_range(files, layout, version, requests)
     if indexed is None:
         with objects.held_path(files.tar, version) as copy:
@@ -120,7 +120,7 @@ def update_kept_index(
     return rows, bad + stale(current, rows, files.tar, compare)
 
 
-def _from_sidecar(files: ShardFiles, layout: Layout, version: Version) -> Indexed | None:
+def _sidecar_index(files: ShardFiles, layout: Layout, version: Version) -> Indexed | None:
     """Return the index that lies beside a remote tar, if it is an index of this tar."""
     sidecar = objects.beside(files.tar, f"{layout.suffix}.idx")
     if files.manifest or objects.file_of(files.tar) != files.tar or not objects.exists(sidecar):

@@ -127,13 +127,13 @@ def parse_raw_line(line: bytes | str, text_field: str | None = None) -> RawLine:
     """
     values = values_of(line)
     text_names = tuple(text_field.split(";")) if text_field else TEXT
-    wav, text = (_take(values, names) for names in (AUDIO, text_names))
+    wav, text = (_pop_first(values, names) for names in (AUDIO, text_names))
     if not isinstance(wav, str) or not isinstance(text, str):
         needed = ((AUDIO, wav), (text_names, text))
         missing = " and ".join(names[0] for names, value in needed if not isinstance(value, str))
         raise ListError(f"needs strings wav and {text_names[0]}, lacks {missing}{_hint(values)}")
 
-    key = _take(values, KEY)
+    key = _pop_first(values, KEY)
     try:
         start, end = _segment(values)
     except (TypeError, ValueError, OverflowError) as error:
@@ -211,7 +211,7 @@ def _segment(values: dict[str, Any]) -> tuple[float, float | None]:
     there is no `end`.
     """
     first, end, duration = (
-        _take(values, ("start", "offset")),
+        _pop_first(values, ("start", "offset")),
         values.pop("end", None),
         values.get("duration"),
     )
@@ -349,7 +349,7 @@ def _number_of(tar: str) -> int:
     return int(number[1])
 
 
-def _take(values: dict[str, Any], names: tuple[str, ...]) -> Any:
+def _pop_first(values: dict[str, Any], names: tuple[str, ...]) -> Any:
     for name in names:
         if name in values:
             return values.pop(name)

@@ -13,7 +13,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 from collections import Counter
@@ -90,7 +89,7 @@ def distinct_keys(keys: Sequence[str], audio: Sequence[Audio | None]) -> Sequenc
 
     longer_keys = list(keys)
     if not _are_of_one_audio(longer_keys, unkeyed):
-        heads = _heads([wav for wav, _, _ in unkeyed.values()])
+        heads = _distinct_folders([wav for wav, _, _ in unkeyed.values()])
         for number, head in zip(unkeyed, heads, strict=True):
             longer_keys[number] = one_word(head + keys[number])
         # Starts in one recording that differ only beyond the digits of a key
@@ -151,13 +150,19 @@ def _add_numbers(keys: list[str], unkeyed: Mapping[int, Audio]) -> None:
         all_keys.add(keys[number])
 
 
-def _heads(wavs: Sequence[str]) -> list[str]:
+def _distinct_folders(wavs: Sequence[str]) -> list[str]:
     """Return the folders of each file without those that all files share, as the beginning of a
     key.
     """
-    paths = [[folder for folder in wav.split("/")[:-1] if folder not in ("", ".")] for wav in wavs]
-    shared_folders = itertools.takewhile(
-        lambda folders: len(set(folders)) == 1, zip(*paths, strict=False)
-    )
-    shared = len(list(shared_folders))
-    return ["".join(f"{folder}-" for folder in folders[shared:]) for folders in paths]
+    paths: list[list[str]] = []
+    for wav in wavs:
+        folders = wav.split("/")[:-1]
+        paths.append([folder for folder in folders if folder not in ("", ".")])
+
+    shared = 0
+    for folders_of_level in zip(*paths, strict=False):
+        if len(set(folders_of_level)) > 1:
+            break
+        shared += 1
+
+    return ["-".join([*folders[shared:], ""]) for folders in paths]

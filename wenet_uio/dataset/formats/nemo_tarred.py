@@ -66,7 +66,7 @@ def find_entries(
     bad: list[tuple[str, str]] = []
     named = set()
     entries = (
-        manifest_lines(manifest) if shard_id is None else _by_shard(manifest).get(shard_id, [])
+        manifest_lines(manifest) if shard_id is None else _shard_lines(manifest).get(shard_id, [])
     )
     for number, text in entries:
         key = f"{manifest}:{number}"
@@ -99,7 +99,7 @@ def entries_without_tar(manifest: str, shard_ids: Sequence[int]) -> list[tuple[s
     entry without a shard_id.
     """
     bad = []
-    for shard_id, lines in _by_shard(manifest).items():
+    for shard_id, lines in _shard_lines(manifest).items():
         if shard_id is None:
             bad.extend(
                 (f"{manifest}:{number}", "no shard_id, so that the tar with its audio is unknown")
@@ -131,7 +131,7 @@ def _segment(line: RawLine, name: str, info: AudioInfo) -> RawLine:
     return replace(line, end=None if duration is None else line.start + float(duration))
 
 
-def _by_shard(manifest: str) -> dict[int | None, list[tuple[int, bytes]]]:
+def _shard_lines(manifest: str) -> dict[int | None, list[tuple[int, bytes]]]:
     """Return numbered lines of a manifest for several tars, by `shard_id`; lines without a shard_id
     are under None.
     """

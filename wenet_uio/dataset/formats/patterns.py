@@ -112,11 +112,9 @@ def _expand_ranges(pattern: str) -> Iterator[str]:
     ranges = [range(int(first), int(last) + 1) for first, last in bounds]
     count = math.prod(map(len, ranges))
     if not 0 < count <= MOST_PATHS:
-        problem = (
-            "end before they begin"
-            if not count
-            else f"stand for {count} paths; {MOST_PATHS} is the limit"
-        )
+        problem = "end before they begin"
+        if count:
+            problem = f"stand for {count} paths; {MOST_PATHS} is the limit"
         raise ListError(f"{pattern}: its ranges {problem}")
 
     widths = [len(first) for first, _ in bounds]

@@ -168,13 +168,13 @@ def line_of_row(
 
     key_column = next((column for column in KEY_COLUMNS if _is_filled(values.get(column))), None)
     wav = _path_of_audio(values, audio) or name
-    extra = _others(values, {audio, text_column, key_column})
+    extra = _other_values(values, {audio, text_column, key_column})
     key = one_word(values[key_column]) if key_column else _key_of_path(wav)
 
     return RawLine(key, wav, values[text_column], extra=extra, is_named_by_audio=key_column is None)
 
 
-def _others(values: Mapping[str, Any], used: Container[str | None]) -> dict[str, Any]:
+def _other_values(values: Mapping[str, Any], used: Container[str | None]) -> dict[str, Any]:
     return {
         column: value
         for column, value in values.items()

@@ -138,7 +138,7 @@ def find_samples(
     members = _without_resource_forks(members)
     ways = ("last", "first", "audio") if layout.key_ends == "auto" else (layout.key_ends,)
     # Of equals, max takes the first: so the order of the ways counts.
-    groups = max((list(_grouped(members, way)) for way in ways), key=_merit)
+    groups = max((list(_grouped(members, way)) for way in ways), key=_rate_groups)
     samples: list[FoundSample] = []
     refused: list[tuple[Group, str]] = []
 
@@ -153,11 +153,11 @@ def find_samples(
 
     return samples, [
         (group.key.strip() or next(iter(group.fields.values())).name, reason)
-        for group, reason in _with_parts_joined(refused)
+        for group, reason in _join_parts(refused)
     ]
 
 
-def _with_parts_joined(refused: Sequence[tuple[Group, str]]) -> list[tuple[Group, str]]:
+def _join_parts(refused: Sequence[tuple[Group, str]]) -> list[tuple[Group, str]]:
     """Return the groups that are no samples, and why; groups that together are a sample are named
     once, with how to pack the tar.
     """
@@ -312,7 +312,7 @@ def is_member_of(key: str, data: memoryview, start: int, end: int) -> bool:
     return stated_size == size and key in keys_of(plain_name(name))
 
 
-def _merit(groups: Sequence[Group]) -> tuple[int, int]:
+def _rate_groups(groups: Sequence[Group]) -> tuple[int, int]:
     """Return (whole samples, minus incomplete samples): the better way to end keys has the larger
     pair.
     """
@@ -407,7 +407,7 @@ def _text(
     `extra`.
     """
     wanted = layout.text_field.split(";") if layout.text_field else None
-    for field in wanted or _by_preference(fields):
+    for field in wanted or _likely_texts(fields):
         if field in fields and _suffix(field) != "json":
             extra.pop(field, None)
             return _decoded(fields[field], read), fields[field]
@@ -418,7 +418,7 @@ def _text(
     return None, None
 
 
-def _by_preference(fields: Fields) -> list[str]:
+def _likely_texts(fields: Fields) -> list[str]:
     """Return the fields that may hold the text, the likeliest first.
 
     Raises:

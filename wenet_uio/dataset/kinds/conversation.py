@@ -68,7 +68,7 @@ class ConversationConf(SourceConf):
 
     @field_validator("audio_locator_tag", mode="before")
     @classmethod
-    def _in_brackets(cls, tag: Any) -> Any:
+    def _restore_brackets(cls, tag: Any) -> Any:
         """Return the tag; [audio] without quotes is a list in yaml."""
         return f"[{', '.join(map(str, tag))}]" if isinstance(tag, list) else tag
 

@@ -177,16 +177,16 @@ def _read_or_build(path: str, source_path: str | None) -> tuple[Columns, dict]:
     file has changed.
     """
     index = f"{path}.idx" if source_path is None else f"{path}.{Path(source_path).name}.idx"
-    found = _found(index, path, source_path)
+    found = _current_index(index, path, source_path)
     if found is not None:
         return found
 
     with making(places_of(index)):
-        return _found(index, path, source_path) or _made(index, path, source_path)
+        return _current_index(index, path, source_path) or _make_index(index, path, source_path)
 
 
-def _found(index: str, path: str, source_path: str | None) -> tuple[Columns, dict] | None:
-    files = _states_of(path, source_path)
+def _current_index(index: str, path: str, source_path: str | None) -> tuple[Columns, dict] | None:
+    files = _file_states(path, source_path)
     for place in places_of(index):
         columns, meta = find_columns(place) or ({}, {})
         if meta.get("files") == files:
@@ -194,15 +194,15 @@ def _found(index: str, path: str, source_path: str | None) -> tuple[Columns, dic
     return None
 
 
-def _states_of(path: str, source_path: str | None) -> list[list]:
+def _file_states(path: str, source_path: str | None) -> list[list]:
     """Return what tells that the files have not changed, as JSON has it."""
     statuses = [(name, Path(name).stat()) for name in filter(None, (path, source_path))]
     return [[name, status.st_size, status.st_mtime_ns] for name, status in statuses]
 
 
-def _made(index: str, path: str, source_path: str | None) -> tuple[Columns, dict]:
+def _make_index(index: str, path: str, source_path: str | None) -> tuple[Columns, dict]:
     """Make the index of a text or a pair, and write it."""
-    files = _states_of(path, source_path)
+    files = _file_states(path, source_path)
     # Before the lines are read: a file that is replaced meanwhile has another digest.
     of_files = [digest_of(name) for name, _, _ in files]
     columns, bad = _index(path, source_path)
@@ -221,7 +221,7 @@ def _index(path: str, source_path: str | None) -> tuple[Columns, list[Problem]]:
     entries: list[Entry] = []
     bad: list[Problem] = []
 
-    for number, line, source in _pairs(path, source_path):
+    for number, line, source in _numbered_lines(path, source_path):
         key = f"{name}:{number}"
         (offset, text), (source_offset, source_text) = line, source or (0, b"")
         if not text.strip(BLANK) or (source is not None and not source_text.strip(BLANK)):
@@ -239,7 +239,7 @@ def _index(path: str, source_path: str | None) -> tuple[Columns, list[Problem]]:
     return table_of_runs(rows, first, np.minimum(first + UTTERANCES_PER_RUN, len(rows))), bad
 
 
-def _pairs(
+def _numbered_lines(
     path: str, source_path: str | None
 ) -> Iterator[tuple[int, tuple[int, bytes], tuple[int, bytes] | None]]:
     """Yield the line number, and offset and bytes of the line in each file.

@@ -106,7 +106,7 @@ def parse_tts_text(line: bytes, *, manifest: bool) -> TtsText:
         ListError: the line is not UTF-8 or not JSON, a text is missing or blank, or the duration is
             impossible.
     """
-    values = values_of(line) if manifest else {"text": _plain(line)}
+    values = values_of(line) if manifest else {"text": _decode_line(line)}
     if reason := reason_to_skip(values):
         raise ListError(reason)
 
@@ -133,7 +133,7 @@ def _checked(text: Any, name: str) -> str:
     return checked
 
 
-def _plain(line: bytes) -> str:
+def _decode_line(line: bytes) -> str:
     try:
         return line.decode()
     except UnicodeDecodeError as error:

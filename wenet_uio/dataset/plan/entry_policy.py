@@ -87,15 +87,15 @@ class EntryPolicy(Policy):
 
     def units(self, lengths: Lengths) -> np.ndarray:
         """Return what the policy of its entry says of each sample."""
-        return self._by_entry(lengths, "units")
+        return self._ask_policies(lengths, "units")
 
     def buckets(self, lengths: Lengths) -> np.ndarray:
         """Return what the policy of its entry says of each sample; entries are kept apart by
         `ShardSources.separate`.
         """
-        return self._by_entry(lengths, "buckets")
+        return self._ask_policies(lengths, "buckets")
 
-    def _by_entry(self, lengths: Lengths, name: str) -> np.ndarray:
+    def _ask_policies(self, lengths: Lengths, name: str) -> np.ndarray:
         """Call the method `name` of each policy with the samples of its entry -> (samples,) int64."""
         assert lengths.entries is not None
         values = np.zeros(len(lengths.frames), np.int64)

@@ -77,17 +77,17 @@ class EpochPlan:
         self.division, self.lanes = division, division.lanes
         self.same_length = same_length
         self._costs = ShardCosts(corpus, measure)
-        self._start(key_of(seed, epoch))
+        self._start_epoch(key_of(seed, epoch))
 
     def of_epoch(self, seed: int, epoch: int) -> EpochPlan:
         """Return the plan of another seed and epoch; it shares the costs of the shards with this
         plan.
         """
         other = copy.copy(self)
-        other._start(key_of(seed, epoch))
+        other._start_epoch(key_of(seed, epoch))
         return other
 
-    def _start(self, key: int) -> None:
+    def _start_epoch(self, key: int) -> None:
         """Plan the epoch whose seed is `key`."""
         entries = self.corpus.shard_sources.joined
         self._streams = [
@@ -135,14 +135,16 @@ class EpochPlan:
         """Batch `index` of the epoch."""
         row, lane = divmod(index, self.lanes)
         if len(self._streams) == 1:
-            return PlannedBatch(index, self._row(0, lane, row))
+            return PlannedBatch(index, self._pieces_of_row(0, lane, row))
 
         pieces = [
-            piece for number in range(len(self._streams)) for piece in self._row(number, lane, row)
+            piece
+            for number in range(len(self._streams))
+            for piece in self._pieces_of_row(number, lane, row)
         ]
         return PlannedBatch(index, without_empty(pieces))
 
-    def _row(self, number: int, lane: int, row: int) -> Pieces:
+    def _pieces_of_row(self, number: int, lane: int, row: int) -> Pieces:
         """Return the batch in a row of a lane of stream `number`."""
         group, batches = self._planned.get((number, lane), (None, []))
         if group is None or not group.first_row <= row < group.last_row:
@@ -168,14 +170,14 @@ class EpochPlan:
             for index in range(position, self.num_batches)
             for piece in self.batch(index).pieces
         ]
-        shares = [share_out(part, world_size)[rank] for part in self._shared_apart(last_pieces)]
+        shares = [share_out(part, world_size)[rank] for part in self._split_last_step(last_pieces)]
         pieces_of_rank = shares[0]
         if len(shares) > 1:
             pieces_of_rank = without_empty([piece for share in shares for piece in share])
 
         return PlannedBatch(min(position + rank, self.num_batches - 1), pieces_of_rank)
 
-    def _shared_apart(self, pieces: list[Piece]) -> list[list[Piece]]:
+    def _split_last_step(self, pieces: list[Piece]) -> list[list[Piece]]:
         """Return the pieces whose samples the ranks of the last step share: all together, or those
         of each joined entry.
         """

@@ -93,11 +93,13 @@ class Batches:
     """
 
     def __init__(self, batches: Sequence[Pieces]) -> None:
-        pieces = [piece for batch in batches for piece in batch]
-        columns = [[getattr(piece, field.name) for piece in pieces] for field in fields(Piece)]
-        self._samples = Piece(
-            *(np.concatenate(column) if column else np.empty(0, int) for column in columns)
-        )
+        pieces = list(itertools.chain.from_iterable(batches))
+        columns: list[np.ndarray] = []
+        for field in fields(Piece):
+            parts = [getattr(piece, field.name) for piece in pieces]
+            columns.append(np.concatenate(parts) if parts else np.empty(0, int))
+
+        self._samples = Piece(*columns)
         self._samples_before = np.cumsum([0, *map(len, pieces)])
         """(pieces + 1,) number of samples before each piece; the last counts all."""
         self._pieces_before = np.cumsum([0, *map(len, batches)])
@@ -198,21 +200,20 @@ class GroupPlanner:
             first_row: number of the first row that the group fills.
             count: number of batches; None makes as few as the bound allows.
         """
-        samples, key_hashes = self._samples_of(members)
-        batches = [
-            batch
-            for block, share in self._deal(samples, key_hashes, count)
-            for batch in self._cut(block, share)
-        ]
+        samples, key_hashes = self._draw_samples(members)
+        batches: list[Pieces] = []
+        for block, share in self._deal(samples, key_hashes, count):
+            batches += self._cut(block, share)
+
         batches.sort(key=_mean_frames)
         rows = np.arange(first_row, first_row + len(batches))
-        order = self._ranks(lane, rows)
+        order = self._length_ranks(lane, rows)
         if self._sources.take_turns:
-            order = self._in_turns(batches, order, lane, rows)
+            order = self._spread_sources(batches, order, lane, rows)
 
         return Batches([batches[number] for number in order])
 
-    def _ranks(self, lane: int, rows: np.ndarray) -> np.ndarray:
+    def _length_ranks(self, lane: int, rows: np.ndarray) -> np.ndarray:
         """Return the rank by length of the batch for each of some rows of a lane."""
         division, length_order = self._division, self.measure.length_order
         if self._by_step:
@@ -232,7 +233,7 @@ class GroupPlanner:
 
         return np.argsort(np.lexsort(keys))
 
-    def _in_turns(
+    def _spread_sources(
         self, batches: list[Pieces], order: np.ndarray, lane: int, rows: np.ndarray
     ) -> np.ndarray:
         """Reorder batches so that those of each source are spread evenly over the group.
@@ -247,9 +248,12 @@ class GroupPlanner:
             (batches,) the numbers in their new order.
         """
         # The first sample of a batch tells the source whose turn it is.
-        first_shards = np.asarray(
-            [next((piece.shards[0] for piece in batch if len(piece)), 0) for batch in batches], int
-        )
+        first_shards = np.zeros(len(batches), int)
+        for number, batch in enumerate(batches):
+            filled = [piece for piece in batch if len(piece)]
+            if filled:
+                first_shards[number] = filled[0].shards[0]
+
         sources = self._sources.entries(first_shards)[order]
         if self._division.turns_by_step:
             step_of_row = (rows * self._division.lanes + lane) // self._division.synced
@@ -263,11 +267,11 @@ class GroupPlanner:
         if self._by_step:
             for source in np.unique(sources):
                 places = np.flatnonzero(sources == source)
-                order[places] = np.sort(order[places])[self._ranks(lane, rows[places])]
+                order[places] = np.sort(order[places])[self._length_ranks(lane, rows[places])]
 
         return order
 
-    def _samples_of(self, members: Members) -> tuple[Piece, np.ndarray]:
+    def _draw_samples(self, members: Members) -> tuple[Piece, np.ndarray]:
         """Return the samples of a group that the filters keep, at the speeds that are drawn for
         them, and the hash (samples,) of each key.
 
@@ -275,7 +279,7 @@ class GroupPlanner:
         shards give the same batches.
         """
         measure = self.measure
-        shards, rows, stored, key_hashes = self._kept(members)
+        shards, rows, stored, key_hashes = self._columns_kept(members)
 
         choices = np.asarray(measure.speeds)
         choice_of_sample = draw(key_of(self.key, SPEED), key_hashes) % np.uint64(len(choices))
@@ -296,7 +300,7 @@ class GroupPlanner:
         )
         return samples, key_hashes
 
-    def _kept(self, members: Members) -> tuple[np.ndarray, np.ndarray, Stored, np.ndarray]:
+    def _columns_kept(self, members: Members) -> tuple[np.ndarray, np.ndarray, Stored, np.ndarray]:
         """Return columns of the samples of a group that the filters keep.
 
         Returns:
@@ -341,7 +345,7 @@ class GroupPlanner:
         # Semi-sorted batching sorts all samples of the group together.
         is_semi_sorted = self.measure.noise is not None
         num_blocks = 1 if is_semi_sorted else max(1, round(expected / BLOCK_BATCHES))
-        places = self._places(samples, uniform(key_of(self.key, PLACE), key_hashes), expected)
+        places = self._sort_places(samples, uniform(key_of(self.key, PLACE), key_hashes), expected)
         shuffled = np.argsort(draw(key_of(self.key, BLOCK), key_hashes), kind="stable")
 
         blocks = []
@@ -355,7 +359,7 @@ class GroupPlanner:
 
         return blocks
 
-    def _places(self, samples: Piece, random: np.ndarray, batches: int) -> np.ndarray:
+    def _sort_places(self, samples: Piece, random: np.ndarray, batches: int) -> np.ndarray:
         """Return what the samples of one bucket are sorted by: their frames, changed at random.
 
         Args:
@@ -390,21 +394,23 @@ class GroupPlanner:
         """
         if self._sources.are_joined:
             return self._cut_and_join(block, count)
-        if self._sources.take_turns and count is None and (parts := self._by_entry(block)):
-            return [batch for batches in self._cut_equally(parts) for batch in batches]
-        return self._cut_any(block, count)
+        if self._sources.take_turns and count is None and (parts := self._split_by_entry(block)):
+            return list(itertools.chain(*self._cut_equally(parts)))
+        return self._cut_sharing(block, count)
 
-    def _cut_any(self, block: Piece, count: int | None) -> list[Pieces]:
+    def _cut_sharing(self, block: Piece, count: int | None) -> list[Pieces]:
         """Cut a block of samples that may share a batch, see `_cut`; no piece has samples of two
         buckets.
         """
         buckets = np.unique(block.buckets)
         if len(buckets) > 1:
             cut_bucket = self._up_to_target if count is None else self._within_bound
-            pieces = [
-                piece for bucket in buckets for piece in cut_bucket(block[block.buckets == bucket])
-            ]
-            return share_out(pieces, len(pieces) if count is None else count)
+            pieces: list[Piece] = []
+            for bucket in buckets:
+                pieces += cut_bucket(block[block.buckets == bucket])
+
+            wanted = len(pieces) if count is None else count
+            return share_out(pieces, wanted)
 
         if count is None:
             return [(piece,) for piece in self._up_to_target(block) if len(piece)]
@@ -415,26 +421,23 @@ class GroupPlanner:
 
     def _cut_equally(self, parts: list[Piece]) -> list[list[Pieces]]:
         """Cut every part into the same number of batches, none of them empty."""
-        most_needed = max(len(self._cut_any(part, None)) for part in parts)
+        most_needed = max(len(self._cut_sharing(part, None)) for part in parts)
         fewest_samples = min(map(len, parts))  # each batch needs one
         count = min(most_needed, fewest_samples)
-        return [self._cut_any(part, count) for part in parts]
+        return [self._cut_sharing(part, count) for part in parts]
 
     def _cut_and_join(self, block: Piece, count: int | None) -> list[Pieces]:
         """Return batches with samples of every entry, each entry in pieces of its own."""
-        parts = self._by_entry(block) or [block]
+        parts = self._split_by_entry(block) or [block]
         if count is None:
             cut_parts = self._cut_equally(parts) if len(block) else []
         else:
-            cut_parts = [self._cut_any(part, count) for part in parts]
+            cut_parts = [self._cut_sharing(part, count) for part in parts]
 
-        joined = [
-            tuple(piece for batch in batches for piece in batch)
-            for batches in zip(*cut_parts, strict=True)
-        ]
-        return [without_empty(batch) for batch in joined]
+        joined = (itertools.chain(*batches) for batches in zip(*cut_parts, strict=True))
+        return [without_empty([*batch]) for batch in joined]
 
-    def _by_entry(self, block: Piece) -> list[Piece]:
+    def _split_by_entry(self, block: Piece) -> list[Piece]:
         """Split samples by their entry of the mixture; [] if all are of one entry."""
         entry_of_sample = self._sources.entries(block.shards)
         entries = np.unique(entry_of_sample)
@@ -507,8 +510,6 @@ def _turns_by_step(sources: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 
 def _mean_frames(pieces: tuple[Piece, ...]) -> float:
-    return (
-        float(np.mean(np.concatenate([piece.frames for piece in pieces])))
-        if any(map(len, pieces))
-        else 0.0
-    )
+    if not any(map(len, pieces)):
+        return 0.0
+    return float(np.mean(np.concatenate([piece.frames for piece in pieces])))

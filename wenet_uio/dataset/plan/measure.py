@@ -274,13 +274,12 @@ class Measure:
         """
         if self.entry_filters and entries is not None:
             for number, conf in enumerate(self.entry_filters):
-                measure_of_entry = replace(self, filter=conf, entry_filters=())
-                for reason, is_out in measure_of_entry._filters(rows, entries):
+                for reason, is_out in self._filters_of_conf(conf, rows, entries):
                     yield reason, is_out & (entries == number)
         elif self.filter is not None:
-            yield from self._filters_of(self.filter, rows, entries)
+            yield from self._filters_of_conf(self.filter, rows, entries)
 
-    def _filters_of(
+    def _filters_of_conf(
         self, conf: FilterConf, rows: Rows | Stored, entries: np.ndarray | None
     ) -> Iterator[tuple[str, np.ndarray]]:
         """Yield (reason, (rows,) whether it leaves each row out) of one `filter_conf`.
@@ -362,18 +361,20 @@ def measure_of(
             policy = StaticPolicy(min(policy.sizes))
         return Measure(policy, frame_count(conf))
 
+    if by_entry:
+        filters = entry_filters or [conf.filter_conf] * len(by_entry)
+        policy = entry_policy_of(by_entry, views, filters)
+
     return Measure(
-        entry_policy_of(by_entry, views, entry_filters or [conf.filter_conf] * len(by_entry))
-        if by_entry
-        else policy,
+        policy,
         frame_count(conf),
         conf.filter_conf,
         tuple(entry_filters),
-        conf.speed_perturb_conf.speeds if conf.speed_perturb else (1.0,),
-        text_length_is_tokens,
-        batch.randomization_factor if batch.use_semi_sorted_batching else None,
-        batch.length_order,
-        batch.length_jitter,
+        speeds=conf.speed_perturb_conf.speeds if conf.speed_perturb else (1.0,),
+        text_length_is_tokens=text_length_is_tokens,
+        noise=batch.randomization_factor if batch.use_semi_sorted_batching else None,
+        length_order=batch.length_order,
+        length_jitter=batch.length_jitter,
     )
 
 

@@ -524,8 +524,10 @@ class AudioTokens:
             tokens: of text.
             text_only: whether each sample has no audio, so that its text is its length.
         """
-        of_audio = tokens_of_audio(seconds, self.seconds)
-        return np.where(text_only, tokens, of_audio + tokens if self.with_text else of_audio)
+        lengths = tokens_of_audio(seconds, self.seconds)
+        if self.with_text:
+            lengths = lengths + tokens
+        return np.where(text_only, tokens, lengths)
 
 
 @dataclass(frozen=True)
@@ -606,15 +608,14 @@ def policy_of(conf: BatchConf, views: int = 1, audio_tokens: AudioTokens | None 
         )
 
     policy = BATCH_TYPES[conf.batch_type].policy(conf)
-    policy = policy if views == 1 else ViewsPolicy(policy, views)
+    if views > 1:
+        policy = ViewsPolicy(policy, views)
     if conf.token_buckets is not None:
         ends, sizes = zip(*conf.token_buckets, strict=True)
         return TextBucketsPolicy(policy, ends, sizes)
-    return (
-        policy
-        if conf.batch_tokens is None
-        else TextPolicy(policy, conf.batch_tokens, conf.quadratic_factor)
-    )
+    if conf.batch_tokens is not None:
+        return TextPolicy(policy, conf.batch_tokens, conf.quadratic_factor)
+    return policy
 
 
 def limiting_key(conf: BatchConf, frames: int, seconds: float) -> str:
@@ -634,22 +635,19 @@ def _static_limit(conf: BatchConf, frames: int, seconds: float) -> str:
 
 
 def _dynamic_policy_of(conf: BatchConf) -> Policy:
-    policy, unit = _untargeted_policy_of(conf)
-    return (
-        policy
-        if conf.batch_target is None
-        else TargetPolicy(policy, round(unit * conf.batch_target))
-    )
-
-
-def _untargeted_policy_of(conf: BatchConf) -> tuple[Policy, int]:
-    """Return the policy of dynamic batches without a target, and its units per frame or second of
-    the config.
-    """
+    policy: Policy
     if conf.batch_duration is None:
-        return FramesPolicy(conf.max_frames_in_batch), 1
-    quadratic = None if conf.quadratic_duration is None else round(1000 * conf.quadratic_duration)
-    return DurationPolicy(round(1000 * conf.batch_duration), quadratic, conf.batch_size), 1000
+        policy, units = FramesPolicy(conf.max_frames_in_batch), 1
+    else:
+        units = 1000  # milliseconds of a second
+        quadratic = None
+        if conf.quadratic_duration is not None:
+            quadratic = round(units * conf.quadratic_duration)
+        policy = DurationPolicy(round(units * conf.batch_duration), quadratic, conf.batch_size)
+
+    if conf.batch_target is not None:
+        return TargetPolicy(policy, round(units * conf.batch_target))
+    return policy
 
 
 def _dynamic_limit(conf: BatchConf, frames: int, seconds: float) -> str:

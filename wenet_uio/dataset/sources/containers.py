@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 from wenet_uio.config.source import Paths
@@ -29,34 +28,31 @@ class ContainersConf(AudioSourceConf):
 
 
 def _containers(conf: ContainersConf) -> list[ListSource]:
-    path = _list_of_containers(expanded(conf.paths), conf.type)
+    """Return the shard list of files, and of all files of the type below folders."""
+    files: list[str] = []
+    for path in expanded(conf.paths):
+        if Path(path).is_dir():
+            files += _files_below(path, conf.type)
+        else:
+            files.append(path)
+
+    path = write_shard_list(folder_beside(files[0]), [ShardFiles(file) for file in files])
     return [ListSource(path, "shard", conf.layout)]
-
-
-def _list_of_containers(paths: Sequence[str], kind: str) -> str:
-    """Return the shard list of files of a kind, such as parquet, and of all such files below
-    folders.
-    """
-    files = [
-        file
-        for path in paths
-        for file in (_files_below(path, kind) if Path(path).is_dir() else [path])
-    ]
-    return write_shard_list(folder_beside(files[0]), [ShardFiles(file) for file in files])
 
 
 def _files_below(folder: str, kind: str) -> list[str]:
     files = [str(path) for path in Path(folder).rglob("*") if containers.kind_of(str(path)) == kind]
     if not files:
         raise ListError(f"{folder}: no files of type {kind} in it; compressed shards are not read")
-    return sorted(files, key=_by_numbers)
+    return sorted(files, key=_number_order)
 
 
-def _by_numbers(name: str) -> list[tuple[int, str]]:
-    """Sort key: chunk-0-9 is before chunk-0-10."""
-    return [
-        (int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"(\d+)", name)
-    ]
+def _number_order(name: str) -> list[tuple[int, str]]:
+    """Return a key to sort by: chunk-0-9 is before chunk-0-10."""
+    order: list[tuple[int, str]] = []
+    for piece in re.split(r"(\d+)", name):
+        order.append((int(piece), "") if piece.isdecimal() else (-1, piece))
+    return order
 
 
 CONTAINERS = listed(ContainersConf, _containers)

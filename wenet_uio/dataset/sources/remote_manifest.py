@@ -36,7 +36,7 @@ def local_manifest(path: str) -> str:
             gzip.open(stored) if name.endswith(".gz") else stored as file,
             naming(shown(path)),
         ):
-            lines = b"".join(_with_absolute_audio(line, path) for line in file)
+            lines = b"".join(_make_audio_absolute(line, path) for line in file)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ListError(
             f"{shown(path)}: cut short or damaged ({error}); compress the manifest again"
@@ -50,7 +50,7 @@ def local_manifest(path: str) -> str:
     return str(copy)
 
 
-def _with_absolute_audio(line: bytes, uri: str) -> bytes:
+def _make_audio_absolute(line: bytes, uri: str) -> bytes:
     """Return a line of the remote manifest `uri`, with the URI of its audio in place of a path
     relative to the manifest.
 

@@ -77,7 +77,7 @@ def _connect(uri: str) -> tuple[ftplib.FTP, str]:
     parts = urlsplit(f"//{address}")
     host, user, password = parts.hostname or "", parts.username or "", parts.password or ""
     if not user:
-        user, password = _from_netrc(host)
+        user, password = _netrc_login(host)
 
     ftp = ftplib.FTP(timeout=stall())
     try:
@@ -93,7 +93,7 @@ def _connect(uri: str) -> tuple[ftplib.FTP, str]:
     return ftp, f"/{unquote(path)}"
 
 
-def _from_netrc(host: str) -> tuple[str, str]:
+def _netrc_login(host: str) -> tuple[str, str]:
     """Return user and password of a host; both are empty if ~/.netrc does not name the host."""
     if not Path("~/.netrc").expanduser().exists():
         return "", ""

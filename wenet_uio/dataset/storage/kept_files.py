@@ -52,7 +52,7 @@ def write_kept(places: Iterable[Path], write: Callable[[BinaryIO], object]) -> P
             write(file)
         return place
 
-    return _at_first_writable(places, written)
+    return _use_first_writable(places, written)
 
 
 @contextmanager
@@ -71,11 +71,11 @@ def making(places: Iterable[Path]) -> Iterator[None]:
             place.parent.mkdir(parents=True, exist_ok=True)
             held.enter_context(locked(f"{place}.lock", removed=True))
 
-        _at_first_writable(places, lock_at)
+        _use_first_writable(places, lock_at)
         yield
 
 
-def _at_first_writable(places: Iterable[Path], use: Callable[[Path], Result]) -> Result:
+def _use_first_writable(places: Iterable[Path], use: Callable[[Path], Result]) -> Result:
     """Call `use` with each place until its folder can be written, and return the result.
 
     Raises:

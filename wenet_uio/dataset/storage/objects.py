@@ -58,7 +58,7 @@ class HeldPaths:
             return without_scheme(uri)
 
         file = open_whole(uri)
-        lock, held = self._of_this_process()
+        lock, held = self._lock_and_files()
         with lock:
             held.pop(file.name, None)
             held[file.name] = file
@@ -67,7 +67,7 @@ class HeldPaths:
 
         return file.name
 
-    def _of_this_process(self) -> tuple[threading.Lock, OrderedDict[str, BinaryIO]]:
+    def _lock_and_files(self) -> tuple[threading.Lock, OrderedDict[str, BinaryIO]]:
         lock_and_files = self._by_process.setdefault(os.getpid(), (threading.Lock(), OrderedDict()))
         for process in set(self._by_process) - {os.getpid()}:
             self._by_process.pop(process, None)
@@ -118,7 +118,7 @@ def open_or_hold(uri: str | Path, version: Version | None = None) -> BinaryIO:
 
     stored = file_of(path)
     if is_remote(path):
-        current, packed = version or current_version(path), _in_memory()
+        current, packed = version or current_version(path), _memory_file()
         cache.remembering(path, lambda: transfer(stored, packed.write, 0, current.size, current))
         packed.seek(0)
     else:
@@ -128,7 +128,7 @@ def open_or_hold(uri: str | Path, version: Version | None = None) -> BinaryIO:
         return packed
 
     with packed:
-        plain = _in_memory()
+        plain = _memory_file()
         _unpack_of(path)(packed, plain.write)
 
     plain.seek(0)
@@ -155,7 +155,7 @@ def _unpack_of(path: str) -> Callable[[BinaryIO, Callable[[bytes], Any]], None]:
     return unpack
 
 
-def _in_memory() -> BinaryIO:
+def _memory_file() -> BinaryIO:
     """Return a file without a name, in memory where the system has such files."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("object"), "w+b")
@@ -218,11 +218,9 @@ def open_present(uri: str, version: Version) -> BinaryIO | None:
 
     A packed object has no byte ranges to read instead, so it is downloaded all the same.
     """
-    return (
-        cache.copy_of(uri, version)
-        if is_remote(uri) and not is_packed(uri)
-        else open_whole(uri, version)
-    )
+    if is_remote(uri) and not is_packed(uri):
+        return cache.copy_of(uri, version)
+    return open_whole(uri, version)
 
 
 def read_bytes(uri: str | Path) -> bytes:
@@ -323,11 +321,10 @@ def beside(uri: str, suffix: str) -> str:
     """Return the URI with a suffix added to its name; a signature is removed, because it is valid
     for one name only.
     """
-    return (
-        without_scheme(uri).partition("?")[0] + suffix
-        if is_remote(uri)
-        else without_scheme(uri) + suffix
-    )
+    path = without_scheme(uri)
+    if is_remote(uri):
+        path = path.partition("?")[0]
+    return path + suffix
 
 
 def matches(pattern: str) -> list[str]:
@@ -344,11 +341,9 @@ def matches(pattern: str) -> list[str]:
         )
 
     filesystem, path = driver(pattern)
-    start = (
-        pattern[: len(pattern) - len(path.lstrip("/"))]
-        if pattern.endswith(path.lstrip("/"))
-        else f"{scheme}://"
-    )
+    start = f"{scheme}://"
+    if pattern.endswith(path.lstrip("/")):
+        start = pattern[: len(pattern) - len(path.lstrip("/"))]
     try:
         names = sorted(filesystem.glob(path))
     except Exception as error:  # drivers raise errors of any type
