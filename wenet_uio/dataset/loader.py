@@ -9,7 +9,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -187,7 +187,8 @@ class Loader:
         # yielded are the works that are done.
         def rest_of_share() -> Iterator[Work]:
             batches = (plan.batch(index) for index in range(first, plan.num_batches, shares))
-            return islice((work for batch in batches for work in works(plan, batch)), yielded, None)
+            all_works = chain.from_iterable(works(plan, batch) for batch in batches)
+            return islice(all_works, yielded, None)
 
         for batch in Workers(self.reader, self._options, rest_of_share):
             yielded += 1
@@ -286,12 +287,10 @@ class Loader:
         cursor.load_state_dict(state, allow_changes=allow_changes)
         if self._ledger is not None and cursor.rank == 0:
             # Inside a step, the samples of its first micro-batches are not read again.
-            refs = [
-                ref
-                for work in cursor.yielded_of_step()
-                for ref in zip(work.shards, work.rows, strict=True)
-            ]
-            kept = {self.corpus.key(SampleRef(int(shard), int(row))) for shard, row in refs}
+            kept: set[str] = set()
+            for work in cursor.yielded_of_step():
+                for shard, row in zip(work.shards, work.rows, strict=True):
+                    kept.add(self.corpus.key(SampleRef(int(shard), int(row))))
             if kept:
                 kept |= {key for key, _ in self.corpus.bad}
 

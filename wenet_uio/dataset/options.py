@@ -63,12 +63,12 @@ class LoaderOptions:
                 "collate needs features that the data workers compute: defer_features must be False"
             )
 
-        rank, world_size = _completed(self.rank, self.world_size)
+        rank, world_size = _complete_rank(self.rank, self.world_size)
         object.__setattr__(self, "rank", rank)
         object.__setattr__(self, "world_size", world_size)
 
 
-def _completed(rank: int, world_size: int) -> tuple[int, int]:
+def _complete_rank(rank: int, world_size: int) -> tuple[int, int]:
     """Return rank and world size. For -1 and 0 they are those of the process group, or else those
     that a launcher gave.
 

@@ -98,7 +98,7 @@ class BatchReader(Dataset[Batch]):
             for shard, row, speed in zip(work.shards, work.rows, work.speeds, strict=True)
         ]
         samples: list[Sample] = []
-        for ref, seed, read in zip(refs, work.seeds, self._reads(refs), strict=True):
+        for ref, seed, read in zip(refs, work.seeds, self._start_reads(refs), strict=True):
             try:
                 example = self.example(ref, int(seed), read)
                 example, operators = self._kind_of(ref).begin_chain(example)
@@ -137,7 +137,7 @@ class BatchReader(Dataset[Batch]):
             return self._kinds[0]
         return self._kinds[int(self.corpus.source_of(ref.shard))]
 
-    def _reads(self, refs: list[SampleRef]) -> list[Callable[[], Utterance]]:
+    def _start_reads(self, refs: list[SampleRef]) -> list[Callable[[], Utterance]]:
         """Return a function for each sample that reads it. Remote samples are being fetched when
         this returns.
         """

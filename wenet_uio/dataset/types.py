@@ -356,7 +356,7 @@ class Batch:
 
     def copied_to(self, device: torch.device | str) -> Batch:
         """Return the batch on `device`, copied at once and without blocking from pinned memory."""
-        return self._copied(lambda tensor: tensor.to(device, non_blocking=True))
+        return self._copy_tensors(lambda tensor: tensor.to(device, non_blocking=True))
 
     def used_on(self, stream: torch.cuda.Stream) -> None:
         """Keep the memory of the tensors until `stream` has used them, which is not the stream that
@@ -391,7 +391,7 @@ class Batch:
             int(self.feats_lengths.sum()), 1
         )
         return replace(
-            self._with(tensors),
+            self._replace_tensors(tensors),
             seconds=self.seconds * share_of_frames,
             skipped=(),
             planned=len(columns["keys"]),
@@ -400,7 +400,7 @@ class Batch:
 
     def pin_memory(self) -> Batch:
         """Return the batch in pinned memory; the pinning thread of the DataLoader calls this."""
-        return self._copied(lambda tensor: tensor.pin_memory())
+        return self._copy_tensors(lambda tensor: tensor.pin_memory())
 
     def __reduce__(self) -> tuple[Callable, tuple]:
         """Pickle each shared buffer once, so that a batch crosses processes as few file
@@ -409,8 +409,8 @@ class Batch:
         from wenet_uio.dataset.batch_memory import to_buffers  # imports torch
 
         tensors = self._tensors()
-        values = self._with(dict.fromkeys(tensors)).__dict__
-        return _from_pickle, (type(self), values, *to_buffers(tensors))
+        values = self._replace_tensors(dict.fromkeys(tensors)).__dict__
+        return _unpickle_batch, (type(self), values, *to_buffers(tensors))
 
     def _tensors(self) -> dict[str, torch.Tensor]:
         """Return all tensors by name; those of deferred features are `deferred.NAME`."""
@@ -423,7 +423,7 @@ class Batch:
 
         return tensors
 
-    def _with(self, tensors: Mapping[str, torch.Tensor | None]) -> Batch:
+    def _replace_tensors(self, tensors: Mapping[str, torch.Tensor | None]) -> Batch:
         """Return the batch with other tensors, which have the names of `_tensors`."""
         changes: dict[str, Any] = {
             name: tensor for name, tensor in tensors.items() if "." not in name
@@ -436,10 +436,10 @@ class Batch:
 
         return replace(self, **changes)
 
-    def _copied(self, copy: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
+    def _copy_tensors(self, copy: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
         from wenet_uio.dataset.batch_memory import copied  # imports torch
 
-        return self._with(copied(self._tensors(), copy))
+        return self._replace_tensors(copied(self._tensors(), copy))
 
 
 @dataclass
@@ -462,7 +462,7 @@ class CollatedBatch(Batch):
     """What the function made; the loader yields it."""
 
 
-def _from_pickle(kind: type[Batch], values: dict[str, Any], *in_buffers: Any) -> Batch:
+def _unpickle_batch(kind: type[Batch], values: dict[str, Any], *in_buffers: Any) -> Batch:
     from wenet_uio.dataset.batch_memory import from_buffers  # imports torch
 
-    return kind(**values)._with(from_buffers(*in_buffers))
+    return kind(**values)._replace_tensors(from_buffers(*in_buffers))

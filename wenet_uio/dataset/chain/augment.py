@@ -221,7 +221,7 @@ class TwoViews:
         Raises:
             ValueError: an operator gives the views different lengths.
         """
-        first, second = self._view(example, 0), self._view(example, 1)
+        first, second = self._make_view(example, 0), self._make_view(example, 1)
         lengths = len(feats_of(first)), len(feats_of(second))
         if lengths[0] != lengths[1]:
             raise ValueError(
@@ -232,7 +232,7 @@ class TwoViews:
 
         return replace(first, other_feats=feats_of(second))
 
-    def _view(self, example: Example, view: int) -> Example:
+    def _make_view(self, example: Example, view: int) -> Example:
         example = replace(example, view=view)
         for operator in self.operators:
             example = operator(example)

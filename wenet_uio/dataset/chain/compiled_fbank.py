@@ -59,7 +59,7 @@ def log_mel_energies(
     Raises:
         MemoryError: there is no memory for the intermediate results.
     """
-    planned = _planned(sample_rate, conf)  # pyright: ignore[reportArgumentType] - frozen, so hashable
+    planned = _plan_tables(sample_rate, conf)  # pyright: ignore[reportArgumentType] - frozen, so hashable
     waveforms = [int16_or_float32(waveform) for waveform in waveforms]
     energies = torch.empty(sum(frames), conf.num_mel_bins)
     features = [energies[first:last] for first, last in pairwise([0, *accumulate(frames)])]
@@ -86,7 +86,7 @@ def _array(kind: type[ctypes._SimpleCData], values: Sequence[int]) -> ctypes.Arr
 
 
 @lru_cache(maxsize=16)
-def _planned(sample_rate: int, conf: FbankConf) -> _Planned:
+def _plan_tables(sample_rate: int, conf: FbankConf) -> _Planned:
     """Compute the tables in float64; they are float32."""
     size, shift = window_and_shift(sample_rate, conf)
     fft_size = fft_size_of(size)

@@ -111,7 +111,8 @@ class Defer:
         frames = int(self.frame_count(waveform_of(example).numel()))
         require_frames(frames, example)
         view_draws = tuple(
-            self._view(seed_of_view(example.random, view), frames) for view in range(self.views)
+            self._draw_view(seed_of_view(example.random, view), frames)
+            for view in range(self.views)
         )
         warps: tuple[Warp, ...] = ()
         if self.augment.spec_aug:
@@ -121,7 +122,7 @@ class Defer:
 
         return replace(example, deferred=ExampleDraws(self.settings, frames, view_draws, warps))
 
-    def _view(self, seed: int, frames: int) -> ViewDraws:
+    def _draw_view(self, seed: int, frames: int) -> ViewDraws:
         """Draw the augmentation of one view of an utterance."""
         spec_aug, spec_sub, _ = self.augment
         times, bands = spec_aug.draw(seed, frames, self.settings.dim) if spec_aug else ((), ())
@@ -188,17 +189,17 @@ class PaddedWaveforms:
 
         feats = feats[:, :frames]
         return tuple(
-            self._augmented(feats, feats_lengths, view) for view in range(self.times.size(1))
+            self._augment_feats(feats, feats_lengths, view) for view in range(self.times.size(1))
         )
 
-    def _augmented(
+    def _augment_feats(
         self, feats: torch.Tensor, feats_lengths: torch.Tensor, view: int
     ) -> torch.Tensor:
         """Apply the draws of a view to features (B, T, F): masks, then copied stretches."""
         frame, bin_ = (torch.arange(size, device=feats.device) for size in feats.shape[1:])
         masked = (
-            _within(frame, self.times[:, view])[:, :, None]
-            | _within(bin_, self.bands[:, view])[:, None]
+            _mask_stretches(frame, self.times[:, view])[:, :, None]
+            | _mask_stretches(bin_, self.bands[:, view])[:, None]
         )
         feats = feats.masked_fill(masked, 0)
 
@@ -270,7 +271,7 @@ def _batch_features(
     return batch_fbank(waveforms, lengths, rate, conf)
 
 
-def _within(places: torch.Tensor, stretches: torch.Tensor) -> torch.Tensor:
+def _mask_stretches(places: torch.Tensor, stretches: torch.Tensor) -> torch.Tensor:
     """Return (B, places): whether each of `places` (places,) lies in one of the `stretches` (B, n,
     2).
     """

@@ -184,14 +184,14 @@ def batch_fbank(
         waveforms = _kaldi_edges(waveforms, lengths, sample_rate, conf)
 
     size, shift = window_and_shift(sample_rate, conf)
-    return _energies(_joined(waveforms, size, shift), sample_rate, conf).view(
+    return _energies(_join_rows(waveforms, size, shift), sample_rate, conf).view(
         len(waveforms), -1, conf.num_mel_bins
     )
 
 
 def _energies(waveform: torch.Tensor, sample_rate: int, conf: FbankConf) -> torch.Tensor:
     """Log mel energies of all frames that lie inside a waveform (samples,)."""
-    tables = _tables(sample_rate, conf, waveform.device)  # pyright: ignore[reportArgumentType] - frozen, so hashable
+    tables = _fbank_tables(sample_rate, conf, waveform.device)  # pyright: ignore[reportArgumentType] - frozen, so hashable
     size = len(tables.window)
     if len(waveform) < size:
         return waveform.new_empty(0, conf.num_mel_bins)
@@ -306,7 +306,9 @@ def batch_log_mel_spectrogram(
 
     half = conf.n_fft // 2
     mirrored = _mirror_edges(waveforms, lengths, half, half, repeat=False)
-    frames = _joined(mirrored, conf.n_fft, conf.hop_length).unfold(0, conf.n_fft, conf.hop_length)
+    frames = _join_rows(mirrored, conf.n_fft, conf.hop_length).unfold(
+        0, conf.n_fft, conf.hop_length
+    )
 
     tables = _log_mel_tables(sample_rate, conf, waveforms.device)  # pyright: ignore[reportArgumentType] - hashable
     window, mel = tables
@@ -328,7 +330,7 @@ def batch_log_mel_spectrogram(
     return torch.maximum(energies, loudest[:, None, None] - 8.0).add_(4.0).div_(4.0)
 
 
-def _joined(waveforms: torch.Tensor, size: int, shift: int) -> torch.Tensor:
+def _join_rows(waveforms: torch.Tensor, size: int, shift: int) -> torch.Tensor:
     """Concatenate rows (B, samples), each padded to a whole number of shifts, so that all have
     equally many frames.
     """
@@ -367,7 +369,7 @@ def _spectrum(windowed: torch.Tensor) -> torch.Tensor:
 
 
 @lru_cache(maxsize=16)
-def _tables(sample_rate: int, conf: FbankConf, device: torch.device) -> _Tables:
+def _fbank_tables(sample_rate: int, conf: FbankConf, device: torch.device) -> _Tables:
     """Compute what does not depend on the waveform, in float64; the tables are float32."""
     size, shift = window_and_shift(sample_rate, conf)
     fft_size = fft_size_of(size)

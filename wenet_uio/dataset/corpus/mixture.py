@@ -211,7 +211,8 @@ class Mixture(Corpus):
         counts: Counter[str] = Counter()
         names = []
         for identity in (source.corpus.identity[:16] for source in self.sources):
-            names.append(f"{identity}/{counts[identity]}" if counts[identity] else identity)
+            suffix = f"/{counts[identity]}" if counts[identity] else ""
+            names.append(identity + suffix)
             counts[identity] += 1
 
         return names
@@ -259,27 +260,24 @@ class Mixture(Corpus):
 
     def remote_shards(self, shards: Numbers) -> list[RemoteObject]:
         """Return the remote tars among these shards."""
-        return [
-            remote
-            for number, shard in self._numbers_in_sources(shards)
-            for remote in self.sources[number].corpus.remote_shards([shard])
-        ]
+        tars: list[RemoteObject] = []
+        for number, shard in self._numbers_in_sources(shards):
+            tars += self.sources[number].corpus.remote_shards([shard])
+        return tars
 
     def remote_files(self, shards: Numbers, rows: Numbers) -> list[RemoteObject]:
         """Return the remote audio files of these samples."""
-        return [
-            remote
-            for (number, shard), row in zip(self._numbers_in_sources(shards), rows, strict=True)
-            for remote in self.sources[number].corpus.remote_files([shard], [row])
-        ]
+        files: list[RemoteObject] = []
+        for (number, shard), row in zip(self._numbers_in_sources(shards), rows, strict=True):
+            files += self.sources[number].corpus.remote_files([shard], [row])
+        return files
 
     def _numbers_in_sources(self, shards: Numbers) -> list[tuple[int, int]]:
         """Return the number of the source of each shard, and number of the shard within its source."""
         shards = np.asarray(shards)
         numbers = self.source_of(shards)
-        return list(
-            zip(numbers.tolist(), (shards - self._first_shard[numbers]).tolist(), strict=True)
-        )
+        shards_of_sources = shards - self._first_shard[numbers]
+        return list(zip(numbers.tolist(), shards_of_sources.tolist(), strict=True))
 
     def part(
         self, offsets: Sequence[int], quotas: Sequence[int], *, reshuffle: bool = True
@@ -317,7 +315,9 @@ class Mixture(Corpus):
             rounds.append(runs._replace(rounds=in_pass))
             offset, count = offset + taken, count - taken
 
-        return Runs(*map(np.concatenate, zip(*rounds, strict=True))) if rounds else NO_RUNS
+        if not rounds:
+            return NO_RUNS
+        return Runs(*map(np.concatenate, zip(*rounds, strict=True)))
 
     def _runs_of_round(self, number: int, round_: int, start: int, taken: int) -> Runs:
         """Return runs that hold utterances `start` to `start + taken` of one round of a source."""

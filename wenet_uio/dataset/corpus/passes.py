@@ -41,8 +41,8 @@ class Passes:
         if not isinstance(self.corpus, Mixture):
             return self.corpus
 
-        offsets, owed = self._before(self.corpus, data_pass)
-        quotas = _quotas(self.corpus, owed)
+        offsets, owed = self._state_before(self.corpus, data_pass)
+        quotas = _quotas_of_pass(self.corpus, owed)
         return self.corpus.part(offsets.tolist(), quotas, reshuffle=self.reshuffle)
 
     def offsets(self, data_pass: int) -> dict[str, int]:
@@ -51,18 +51,18 @@ class Passes:
         """
         if not isinstance(self.corpus, Mixture):
             return {}
-        offsets, _ = self._before(self.corpus, data_pass)
+        offsets, _ = self._state_before(self.corpus, data_pass)
         return dict(zip(self.corpus.state_names, offsets.tolist(), strict=True))
 
     def debts(self, data_pass: int) -> dict[str, float]:
         """Return `owed` before a pass, of the sources that are owed something."""
         if not isinstance(self.corpus, Mixture):
             return {}
-        _, owed = self._before(self.corpus, data_pass)
+        _, owed = self._state_before(self.corpus, data_pass)
         names = zip(self.corpus.state_names, owed.tolist(), strict=True)
         return {name: debt for name, debt in names if abs(debt) > NOTHING}
 
-    def _before(self, mixture: Mixture, data_pass: int) -> tuple[np.ndarray, np.ndarray]:
+    def _state_before(self, mixture: Mixture, data_pass: int) -> tuple[np.ndarray, np.ndarray]:
         """Return (sources,) utterances that were read before a pass, and (sources,) utterances that
         are owed then.
         """
@@ -76,7 +76,7 @@ class Passes:
             offsets += passes * np.asarray(mixture.quotas)
 
         for _ in range(passes):
-            quotas = np.asarray(_quotas(mixture, owed))
+            quotas = np.asarray(_quotas_of_pass(mixture, owed))
             offsets += quotas
             owed = wanted_of(shares, total, owed) - quotas
 
@@ -95,7 +95,7 @@ class Passes:
         return replace(self, first_pass=data_pass, starts=dict(offsets), owed=dict(owed))
 
 
-def _quotas(mixture: Mixture, owed: np.ndarray) -> list[int]:
+def _quotas_of_pass(mixture: Mixture, owed: np.ndarray) -> list[int]:
     """Return utterances of each source in a pass.
 
     Args:

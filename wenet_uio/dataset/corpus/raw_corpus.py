@@ -105,14 +105,16 @@ class RawCorpus(LineCorpus):
 
     def remote_files(self, shards: Numbers, rows: Numbers) -> list[RemoteObject]:
         """Return the remote audio files of these samples; their versions are not known."""
-        lines = (self._line(int(shard), int(row)) for shard, row in zip(shards, rows, strict=True))
+        lines = (
+            self._parse_line(int(shard), int(row)) for shard, row in zip(shards, rows, strict=True)
+        )
         return [(line.wav, None) for line in lines if objects.is_remote(line.wav)]
 
     def read(self, ref: SampleRef) -> AudioUtterance:
         """Parse the line of a sample. `AudioUtterance.audio` is the path of a local file, or the bytes
         of a remote file.
         """
-        line = self._line(ref.shard, ref.row)
+        line = self._parse_line(ref.shard, ref.row)
         path = locate(line.wav, self.data_list)
         if objects.is_plain(path):
             audio: bytes | str = path
@@ -132,10 +134,10 @@ class RawCorpus(LineCorpus):
 
     def texts(self, ref: SampleRef) -> Texts:
         """Return the text of a sample; reads no audio."""
-        line = self._line(ref.shard, ref.row)
+        line = self._parse_line(ref.shard, ref.row)
         return Texts((line.text,), line.extra)
 
-    def _line(self, shard: int, row: int) -> RawLine:
+    def _parse_line(self, shard: int, row: int) -> RawLine:
         number = int(self._first_row[shard]) + row
         offset = int(self._rows.audio_offset[number])
         text = self._lines.read(offset, int(self._rows.audio_size[number]))

@@ -69,7 +69,7 @@ class KeyHashes:
             left_out: shards whose keys are not compared.
         """
         compared = np.flatnonzero(~np.isin(self._shards[: self._kept], left_out))
-        first, again = _repeated(self._hashes[compared])
+        first, again = _repeated_places(self._hashes[compared])
         pairs = zip(compared[first[:NAMED]].tolist(), compared[again[:NAMED]].tolist(), strict=True)
         return len(again), [(self._place(one), self._place(other)) for one, other in pairs]
 
@@ -77,7 +77,7 @@ class KeyHashes:
         return Place(int(self._shards[number]), int(self._rows[number]))
 
 
-def _repeated(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _repeated_places(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return, for each value that occurred before, where it occurred first, and where again."""
     order = np.argsort(values, kind="stable")
     ordered = values[order]
@@ -111,7 +111,7 @@ def repeats_in_shards(
         return shown(ShardFiles.parse(shards[shard]).tar)
 
     sentences = []
-    originals, copies = _repeated(digests)
+    originals, copies = _repeated_places(digests)
     if len(copies):
         pairs = zip(originals[:NAMED].tolist(), copies[:NAMED].tolist(), strict=True)
         named = [

@@ -131,15 +131,16 @@ def has_returned(meta: Mapping[str, Any], data_list: str) -> bool:
     if not count:
         return False
 
+    what_follows = "this run goes on without them, and a new run reads them"
+    if look == "mend":
+        what_follows = "the list is indexed again"
     log.warning(
         "%s: %d of %d files that could not be read when the list was indexed are there now, "
         "or have changed: %s",
         data_list,
         count,
         len(unread),
-        "the list is indexed again"
-        if look == "mend"
-        else "this run goes on without them, and a new run reads them",
+        what_follows,
     )
     return look == "mend"
 

@@ -187,7 +187,7 @@ class DataList:
         filled = 0
         while filled < TYPE_LINES and (line := self._file.readline()):
             head.append(line)
-            filled += bool(_stripped(line))
+            filled += bool(_strip_line(line))
 
         return head
 
@@ -210,7 +210,7 @@ class DataList:
 
     def _check_type(self, data_type: DataType) -> None:
         """Raise ListError if the first lines are not of a list of this type, or there are none."""
-        lines = [line for line in map(_stripped, self.head) if line]
+        lines = [line for line in map(_strip_line, self.head) if line]
         if not lines:
             raise ListError(f"{self.path}: empty data list")
         if lines[0].startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
@@ -251,7 +251,7 @@ class _HashedFile(io.FileIO):
         return count
 
 
-def _stripped(line: bytes) -> bytes:
+def _strip_line(line: bytes) -> bytes:
     return line.removeprefix(BOM_UTF8).strip()
 
 

@@ -138,7 +138,7 @@ def find_samples(
     members = _without_resource_forks(members)
     ways = ("last", "first", "audio") if layout.key_ends == "auto" else (layout.key_ends,)
     # Of equals, max takes the first: so the order of the ways counts.
-    groups = max((list(_grouped(members, way)) for way in ways), key=_rate_groups)
+    groups = max((list(_group_members(members, way)) for way in ways), key=_rate_groups)
     samples: list[FoundSample] = []
     refused: list[tuple[Group, str]] = []
 
@@ -166,14 +166,14 @@ def _join_parts(refused: Sequence[tuple[Group, str]]) -> list[tuple[Group, str]]
         if not _is_whole(group):
             parts_of.setdefault(_without_folders(group.key), []).append(group)
 
-    scattered = {name: parts for name, parts in parts_of.items() if _is_whole(_joined(parts))}
+    scattered = {name: parts for name, parts in parts_of.items() if _is_whole(_join_groups(parts))}
     joined = []
     for group, reason in refused:
         parts = scattered.get(_without_folders(group.key))
         if parts is None or _is_whole(group):
             joined.append((group, reason))
         elif group is parts[0]:
-            joined.append((group, _scattered(parts)))
+            joined.append((group, _describe_scattered(parts)))
 
     return joined
 
@@ -182,7 +182,7 @@ def _without_folders(key: str) -> str:
     return key.rpartition("/")[2]
 
 
-def _joined(parts: Sequence[Group]) -> Group:
+def _join_groups(parts: Sequence[Group]) -> Group:
     """Return parts of a sample as one group."""
     fields = {name: member for part in parts for name, member in part.fields.items()}
     count = sum(len(part.fields) for part in parts)
@@ -190,7 +190,7 @@ def _joined(parts: Sequence[Group]) -> Group:
     return Group(parts[0].key, fields, next(iter(fields)) if is_double else "")
 
 
-def _scattered(parts: Sequence[Group]) -> str:
+def _describe_scattered(parts: Sequence[Group]) -> str:
     """Say where the parts of a sample are, and how to pack the tar."""
     keys = list(dict.fromkeys(part.key for part in parts))
     if len(keys) == 1:
@@ -217,7 +217,7 @@ def _without_resource_forks(members: Sequence[Member]) -> Sequence[Member]:
     return [member for member in members if not is_fork(member.name)]
 
 
-def _grouped(members: Sequence[Member], way: str) -> Iterator[Group]:
+def _group_members(members: Sequence[Member], way: str) -> Iterator[Group]:
     """Yield the groups of members if keys end in this way: last, first or audio, as in `KeyEnds`."""
     key, fields, double_field = "", {}, ""
     audio_keys = _audio_keys(members) if way == "audio" else frozenset()
@@ -351,12 +351,12 @@ def _sample(key: str, fields: Fields, layout: Layout, read: ReadMember) -> Found
     if text is None:
         raise ListError(f"no text among its members: {', '.join(fields)}")
 
-    extra = _renamed(extra, layout.rename)
+    extra = _rename_fields(extra, layout.rename)
     line = RawLine(one_word(key), fields[audio].name, text, extra=extra)
     return FoundSample(line, fields[audio], text_member)
 
 
-def _renamed(extra: dict[str, Any], rename: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def _rename_fields(extra: dict[str, Any], rename: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """Return the other fields of a sample under new names.
 
     Args:
@@ -410,7 +410,7 @@ def _text(
     for field in wanted or _likely_texts(fields):
         if field in fields and _suffix(field) != "json":
             extra.pop(field, None)
-            return _decoded(fields[field], read), fields[field]
+            return _decode_text(fields[field], read), fields[field]
         for name in [field] if wanted else JSON_TEXT:
             if isinstance(extra.get(name), str):
                 return extra.pop(name), None
@@ -447,7 +447,7 @@ def _extra(fields: Fields, audio: str, read: ReadMember) -> dict[str, Any]:
             extra |= {field: values} if is_one_field else values
         elif field != audio and not is_audio(field) and member.size <= EXTRA_BYTES:
             try:
-                extra[field] = _decoded(member, read)
+                extra[field] = _decode_text(member, read)
             except ListError:
                 continue  # a small binary member
 
@@ -456,12 +456,12 @@ def _extra(fields: Fields, audio: str, read: ReadMember) -> dict[str, Any]:
 
 def _parsed(field: str, member: Member, read: ReadMember) -> Any:
     try:
-        return json.loads(_decoded(member, read))
+        return json.loads(_decode_text(member, read))
     except (ValueError, RecursionError) as error:
         raise ListError(f"member {field} is not JSON ({error})") from None
 
 
-def _decoded(member: Member, read: ReadMember) -> str:
+def _decode_text(member: Member, read: ReadMember) -> str:
     try:
         return without_mark(read(member).decode())
     except UnicodeDecodeError as error:

@@ -322,11 +322,11 @@ class Conversations(SampleKind):
                 continue
 
             labels.append(AUDIO_TURN)
-            decoded = _decoded(turn, f"{utterance.key}/{number}", self.channel)
+            decoded = _decode_turn(turn, f"{utterance.key}/{number}", self.channel)
             count = int(tokens_of_audio(_seconds(decoded), turn.seconds_of_token))
             tokens[role == ASSISTANT] += count
             audio_turns.append(
-                _through(
+                _run_operators(
                     operators, replace(decoded, random=random + number, speed=reading.ref.speed)
                 )
             )
@@ -369,7 +369,7 @@ def _check_tokens(chain: Sequence[Operator], of_assistant: int, of_others: int) 
             operator.check_conversation(of_assistant, of_others)
 
 
-def _through(operators: Sequence[Operator], example: Example) -> Example:
+def _run_operators(operators: Sequence[Operator], example: Example) -> Example:
     """Apply operators one after the other."""
     for operator in operators:
         example = operator(example)
@@ -380,7 +380,7 @@ def _seconds(example: Example) -> float:
     return waveform_of(example).numel() / example.sample_rate
 
 
-def _decoded(turn: AudioTurn, key: str, channel: int | Literal["mix"]) -> Example:
+def _decode_turn(turn: AudioTurn, key: str, channel: int | Literal["mix"]) -> Example:
     """Decode the audio of a turn.
 
     Raises:

@@ -117,7 +117,7 @@ class TextCorpus(LineCorpus):
     def read(self, ref: SampleRef) -> TextUtterance:
         """Return the text of a line, or the pair of texts."""
         rows = self.rows(ref.shard)
-        text = _text(self._lines, rows.text_offset[ref.row], rows.text_size[ref.row])
+        text = _read_text(self._lines, rows.text_offset[ref.row], rows.text_size[ref.row])
         extra = {}
         if self._questions:
             extra["question"] = self._questions[int(rows.key_hash[ref.row]) % len(self._questions)]
@@ -126,7 +126,9 @@ class TextCorpus(LineCorpus):
         if self._source_lines is None:
             return TextUtterance(key, text, extra=extra)
 
-        source = _text(self._source_lines, rows.audio_offset[ref.row], rows.audio_size[ref.row])
+        source = _read_text(
+            self._source_lines, rows.audio_offset[ref.row], rows.audio_size[ref.row]
+        )
         return PairUtterance(key, text, source, extra=extra)
 
     def texts(self, ref: SampleRef) -> Texts:
@@ -163,11 +165,11 @@ def questions_of(paths: Sequence[str]) -> tuple[str, ...]:
     return tuple(questions)
 
 
-def _text(lines: LineFile, offset: int, size: int) -> str:
-    return _decoded(lines.read(int(offset), int(size)))
+def _read_text(lines: LineFile, offset: int, size: int) -> str:
+    return _decode_line(lines.read(int(offset), int(size)))
 
 
-def _decoded(line: bytes) -> str:
+def _decode_line(line: bytes) -> str:
     """Return the text of a line, without the byte order mark before the first line of a file."""
     return without_mark(line.decode()).strip()
 
@@ -229,7 +231,7 @@ def _index(path: str, source_path: str | None) -> tuple[Columns, list[Problem]]:
                 bad.append((key, "blank in one file of the pair"))
             continue
 
-        length = len(_decoded(text)) + len(_decoded(source_text))
+        length = len(_decode_line(text)) + len(_decode_line(source_text))
         entries.append(
             Entry(key, 0, TEXT_ONLY, length, source_offset, len(source_text), offset, len(text))
         )

@@ -117,7 +117,7 @@ def parse_tts_text(line: bytes, *, manifest: bool) -> TtsText:
     text = values.pop("text", None)
     spoken = next((name for name in SPOKEN if values.get(name) is not None), "text")
     to_speak = values.get(spoken, text)
-    text, to_speak = _checked(text, "text"), _checked(to_speak, spoken)
+    text, to_speak = _check_text(text, "text"), _check_text(to_speak, spoken)
     if not isinstance(values.get("speaker"), (str, int, type(None))):
         raise ListError(f"speaker must be a string or a number, found {values['speaker']!r}")
 
@@ -126,7 +126,7 @@ def parse_tts_text(line: bytes, *, manifest: bool) -> TtsText:
     )
 
 
-def _checked(text: Any, name: str) -> str:
+def _check_text(text: Any, name: str) -> str:
     checked = without_mark(text).strip() if isinstance(text, str) else ""
     if not checked:
         raise ListError(f"{name} must be a text, found {text!r}")

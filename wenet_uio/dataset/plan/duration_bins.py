@@ -137,7 +137,8 @@ def worst_shapes(
         largest = [
             int(column[inside].max(initial=0)) for column in (lengths.frames, lengths.tokens)
         ]
-        shapes.append(Shape(int(np.count_nonzero(inside)), *largest) if inside.any() else None)
+        utterances = int(np.count_nonzero(inside))
+        shapes.append(Shape(utterances, *largest) if utterances else None)
 
     return policy, shapes[:-1] if shapes[-1] is None else shapes
 

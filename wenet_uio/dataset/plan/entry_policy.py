@@ -130,11 +130,11 @@ def entry_policy_of(
         policy_of(conf, views, audio_tokens_of(conf, of_entry))
         for conf, of_entry in zip(confs, bounds, strict=True)
     ]
-    return EntryPolicy(tuple(map(_scaled, policies)))
+    return EntryPolicy(tuple(map(_scale_policy, policies)))
 
 
-def _scaled(policy: Policy) -> Policy:
+def _scale_policy(policy: Policy) -> Policy:
     # Its units of text are shares of the bound of its audio policy
     if isinstance(policy, TextPolicy):
-        return replace(policy, audio=_scaled(policy.audio))
+        return replace(policy, audio=_scale_policy(policy.audio))
     return policy if policy.bound == WHOLE else ScaledPolicy(policy)

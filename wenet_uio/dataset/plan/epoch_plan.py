@@ -137,11 +137,9 @@ class EpochPlan:
         if len(self._streams) == 1:
             return PlannedBatch(index, self._pieces_of_row(0, lane, row))
 
-        pieces = [
-            piece
-            for number in range(len(self._streams))
-            for piece in self._pieces_of_row(number, lane, row)
-        ]
+        pieces: list[Piece] = []
+        for number in range(len(self._streams)):
+            pieces += self._pieces_of_row(number, lane, row)
         return PlannedBatch(index, without_empty(pieces))
 
     def _pieces_of_row(self, number: int, lane: int, row: int) -> Pieces:
@@ -165,11 +163,10 @@ class EpochPlan:
         if position + world_size <= self.num_batches:
             return self.batch(position + rank)
 
-        last_pieces = [
-            piece
-            for index in range(position, self.num_batches)
-            for piece in self.batch(index).pieces
-        ]
+        last_pieces: list[Piece] = []
+        for index in range(position, self.num_batches):
+            last_pieces += self.batch(index).pieces
+
         shares = [share_out(part, world_size)[rank] for part in self._split_last_step(last_pieces)]
         pieces_of_rank = shares[0]
         if len(shares) > 1:

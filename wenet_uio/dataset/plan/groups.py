@@ -202,8 +202,8 @@ class GroupPlanner:
         """
         samples, key_hashes = self._draw_samples(members)
         batches: list[Pieces] = []
-        for block, share in self._deal(samples, key_hashes, count):
-            batches += self._cut(block, share)
+        for block, share in self._deal_blocks(samples, key_hashes, count):
+            batches += self._cut_block(block, share)
 
         batches.sort(key=_mean_frames)
         rows = np.arange(first_row, first_row + len(batches))
@@ -285,7 +285,7 @@ class GroupPlanner:
         choice_of_sample = draw(key_of(self.key, SPEED), key_hashes) % np.uint64(len(choices))
         speeds = choices[choice_of_sample]
 
-        lengths = measure.lengths(stored, speeds, self._entries(shards, len(shards)))
+        lengths = measure.lengths(stored, speeds, self._entries_of_samples(shards, len(shards)))
         # Samples of two buckets never share a batch.
         buckets = self._sources.separate(shards, measure.policy.buckets(lengths))
 
@@ -309,7 +309,9 @@ class GroupPlanner:
         columns_of_shards: list[tuple[np.ndarray, ...]] = []
         for shard, first, last in members:
             rows = self.corpus.rows(shard).slice(first, last)
-            kept = np.flatnonzero(self.measure.keep(rows, self._entries(shard, len(rows)))[0])
+            kept = np.flatnonzero(
+                self.measure.keep(rows, self._entries_of_samples(shard, len(rows)))[0]
+            )
             place = (np.full(len(kept), shard, np.int32), (kept + first).astype(np.int32))
             stored = (rows.num_samples, rows.sample_rate, rows.text_length, rows.key_hash)
             columns_of_shards.append((*place, *(column[kept] for column in stored)))
@@ -321,7 +323,7 @@ class GroupPlanner:
         )
         return shards, rows, Stored(*stored), key_hashes.astype(np.uint64)
 
-    def _entries(self, shards: np.ndarray | int, count: int) -> np.ndarray | None:
+    def _entries_of_samples(self, shards: np.ndarray | int, count: int) -> np.ndarray | None:
         """Return the entry of each of `count` samples of some shards, if the policy differs between
         entries.
         """
@@ -329,7 +331,7 @@ class GroupPlanner:
             return None
         return np.broadcast_to(self._sources.entries(shards), (count,))
 
-    def _deal(
+    def _deal_blocks(
         self, samples: Piece, key_hashes: np.ndarray, count: int | None
     ) -> list[tuple[Piece, int | None]]:
         """Deal the samples into random blocks, like cards.
@@ -388,7 +390,7 @@ class GroupPlanner:
 
         return places
 
-    def _cut(self, block: Piece, count: int | None) -> list[Pieces]:
+    def _cut_block(self, block: Piece, count: int | None) -> list[Pieces]:
         """Cut a sorted block into `count` batches; a batch above the bound becomes several
         pieces.
         """
@@ -399,7 +401,7 @@ class GroupPlanner:
         return self._cut_sharing(block, count)
 
     def _cut_sharing(self, block: Piece, count: int | None) -> list[Pieces]:
-        """Cut a block of samples that may share a batch, see `_cut`; no piece has samples of two
+        """Cut a block of samples that may share a batch, see `_cut_block`; no piece has samples of two
         buckets.
         """
         buckets = np.unique(block.buckets)

@@ -157,7 +157,7 @@ class Lanes:
 
         # Positions in the stream of the first and the last shard of the lane, and the grid of edges:
         # every `width` shards, staggered between lanes, so that not all begin a group in one step.
-        first, last = self._containing(start), self._containing(end)
+        first, last = self._position_containing(start), self._position_containing(end)
         width = max(
             self._group_shards, round(GROUP_BATCHES * COST_UNIT * max(1, last - first) / span)
         )
@@ -185,7 +185,7 @@ class Lanes:
 
         return Group(first_row, last_row, self._members(low, high, start, end))
 
-    def _containing(self, cost: int) -> int:
+    def _position_containing(self, cost: int) -> int:
         """Return the position of the shard in which the summed cost exceeds `cost`; the stream's
         length for the total cost.
         """
@@ -206,7 +206,7 @@ class Lanes:
             # The shard at `high` belongs to the next group, or is cut where the lane ends.
             last = int(self.corpus.samples[shard])
             if position == high:
-                if position != self._containing(end):
+                if position != self._position_containing(end):
                     break
                 last = self._sample_at(position, end)
 

@@ -166,7 +166,7 @@ class Measure:
         units = np.zeros(len(seconds)) if units is None else units.astype(np.float64)
 
         for shards, stored in self._lengths_needed(corpus, part):
-            entries = self._entries(corpus, shards)
+            entries = self._entries_of_samples(corpus, shards)
             is_kept = self.keep(stored, entries)[0]
             units_of_samples = self.policy.units(self.lengths(stored, 1 / stretch, entries))
 
@@ -190,13 +190,13 @@ class Measure:
         for start in range(first, corpus.num_shards, step * SHARDS_AT_ONCE):
             part = slice(start, start + step * SHARDS_AT_ONCE, step)
             for shards, stored in self._lengths_needed(corpus, part):
-                _, left_out = self.keep(stored, self._entries(corpus, shards))
+                _, left_out = self.keep(stored, self._entries_of_samples(corpus, shards))
                 reasons += left_out
             release_pages(corpus.samples)
 
         return reasons
 
-    def _entries(self, corpus: Corpus, shards: np.ndarray) -> np.ndarray | None:
+    def _entries_of_samples(self, corpus: Corpus, shards: np.ndarray) -> np.ndarray | None:
         """Return the entry of each sample of some shards; None if the policy is the same for all
         entries.
         """
@@ -269,15 +269,22 @@ class Measure:
     def _filters(
         self, rows: Rows | Stored, entries: np.ndarray | None
     ) -> Iterator[tuple[str, np.ndarray]]:
-        """Yield (reason, (rows,) whether this filter leaves each row out). A row counts for the
+        """Return (reason, (rows,) whether this filter leaves each row out). A row counts for the
         first reason, so their order is part of the accounts.
         """
         if self.entry_filters and entries is not None:
-            for number, conf in enumerate(self.entry_filters):
-                for reason, is_out in self._filters_of_conf(conf, rows, entries):
-                    yield reason, is_out & (entries == number)
-        elif self.filter is not None:
-            yield from self._filters_of_conf(self.filter, rows, entries)
+            return self._filters_by_entry(rows, entries)
+        if self.filter is not None:
+            return self._filters_of_conf(self.filter, rows, entries)
+        return iter(())
+
+    def _filters_by_entry(
+        self, rows: Rows | Stored, entries: np.ndarray
+    ) -> Iterator[tuple[str, np.ndarray]]:
+        """Yield the filters of each entry, which leave out rows of this entry only."""
+        for number, conf in enumerate(self.entry_filters):
+            for reason, is_out in self._filters_of_conf(conf, rows, entries):
+                yield reason, is_out & (entries == number)
 
     def _filters_of_conf(
         self, conf: FilterConf, rows: Rows | Stored, entries: np.ndarray | None

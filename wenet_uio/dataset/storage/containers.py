@@ -106,7 +106,7 @@ def unpack(part: Part, file: BinaryIO, write: Callable[[bytes], Any], beside: Be
     rows = _reader_of(part.container.partition("?")[0]).rows_of(file, part.number, beside)
     with _damage_named(part.container), tarfile.open(fileobj=_Sink(write), mode="w|") as tar:
         for number, row in enumerate(rows):
-            for name, value in _members(row):
+            for name, value in _members_of_row(row):
                 header = tarfile.TarInfo(f"{number:06d}.{name}")
                 header.size = len(value)
                 tar.addfile(header, io.BytesIO(value))
@@ -123,7 +123,7 @@ def _damage_named(uri: str) -> Iterator[None]:
         raise StorageError(f"{shown(uri)}: {error}") from None
 
 
-def _members(row: Row) -> Iterator[tuple[str, bytes]]:
+def _members_of_row(row: Row) -> Iterator[tuple[str, bytes]]:
     """Yield the column and contents of the members of a row."""
     values: dict[str, Any] = {}
     for column, value in row.items():

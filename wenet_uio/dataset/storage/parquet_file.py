@@ -17,7 +17,7 @@ def count_parts(file: BinaryIO) -> int:
     Raises:
         DriverError: pyarrow is not installed. ValueError: the file is damaged.
     """
-    return _opened(file).num_row_groups
+    return _open_file(file).num_row_groups
 
 
 def rows_of(
@@ -29,7 +29,7 @@ def rows_of(
         DriverError: pyarrow is not installed. ValueError: the file is damaged, or no column can
             hold audio.
     """
-    parquet = _opened(file)
+    parquet = _open_file(file)
     _audio_columns(parquet)
     for batch in parquet.iter_batches(ROWS, row_groups=[part], use_threads=False):
         yield from batch.to_pylist()
@@ -43,7 +43,7 @@ def texts_of(file: BinaryIO) -> tuple[list[str], Iterator[list[Mapping[str, Any]
         DriverError: pyarrow is not installed. ValueError: the file is damaged, or no column can
             hold audio.
     """
-    parquet = _opened(file)
+    parquet = _open_file(file)
     binary = _audio_columns(parquet)
     leaves = (parquet.schema.column(number) for number in range(len(parquet.schema)))
     kept = [
@@ -71,7 +71,7 @@ def _audio_columns(parquet: Any) -> list[str]:
     return columns
 
 
-def _opened(file: BinaryIO) -> Any:
+def _open_file(file: BinaryIO) -> Any:
     """Open a parquet file with pyarrow."""
     try:
         import pyarrow
