@@ -145,7 +145,8 @@ def open_for(
         by_entry=by_entry,
         entry_filters=filters,
     )
-    return open_source(source, measure, tokenizer if counting else None), measure
+    counter = tokenizer if counting else None
+    return open_source(source, measure, counter), measure
 
 
 def as_planned(corpus: Corpus, conf: DatasetConf, tokenizer: Tokenizer) -> tuple[Corpus, Measure]:
@@ -159,7 +160,8 @@ def as_planned(corpus: Corpus, conf: DatasetConf, tokenizer: Tokenizer) -> tuple
     measure = measure_of(
         conf, training=True, text_length_is_tokens=counting or tokenizer.exact_length
     )
-    return _count_tokens(corpus, tokenizer if counting else None, None), measure
+    counter = tokenizer if counting else None
+    return _count_tokens(corpus, counter, measure=None), measure
 
 
 def _require_fixed_counts(tokenizer: AnyTokenizer) -> None:

@@ -228,7 +228,9 @@ def defer_batch(examples: Sequence[Example]) -> PaddedWaveforms:
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(numbers, rows)
     # All examples have as many draws as the first: their numbers are those of the config.
     for name, columns in (("times", 2), ("bands", 2), ("copied", 3)):
-        numbers[name] = [[getattr(view, name) for view in draw.views] for draw in draws]
+        numbers[name] = []
+        for draw in draws:
+            numbers[name].append([getattr(view, name) for view in draw.views])
         shapes[name] = (*rows, len(numbers[name][0]), len(numbers[name][0][0]), columns)
 
     numbers["warps"] = [draw.warps for draw in draws]

@@ -94,8 +94,9 @@ class Recordings:
             if self.corpus.key(ref) == other_than:
                 continue
 
+            drawn_place = random.random() if place is None else place
             try:
-                waveform = self._read(ref, samples, random.random() if place is None else place)
+                waveform = self._read(ref, samples, drawn_place)
             except (AudioError, ListError, OSError) as error:
                 if isinstance(error, OSError) and error.errno in OUT_OF_RESOURCES:
                     raise

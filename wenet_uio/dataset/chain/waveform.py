@@ -183,7 +183,8 @@ class LossyCodec:
         if codec == "band_limit":
             changed = _degrade(waveform, rate, random.choice(self.conf.band_rates), None)
         else:
-            changed = _degrade(waveform, rate, TELEPHONE if codec == "mulaw" else rate, codec)
+            rate_of_codec = TELEPHONE if codec == "mulaw" else rate
+            changed = _degrade(waveform, rate, rate_of_codec, codec)
 
         return replace(example, waveform=changed)
 

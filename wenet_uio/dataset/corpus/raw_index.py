@@ -235,8 +235,9 @@ def raw_index(
         OSError: the system does not give a local audio file.
     """
     requests = ThreadPoolExecutor(REQUESTS)
+    requests_of_jobs = requests if executor.kind == "threads" else None
     unread: Unread = {}
-    jobs = _jobs(data_list, layout, requests if executor.kind == "threads" else None, unread)
+    jobs = _jobs(data_list, layout, requests_of_jobs, unread)
     answers = executor.map(_index_lines, jobs, "index", data_list.file.size, _bytes_of, unit="B")
     is_remote = False
 

@@ -91,7 +91,8 @@ def shard_index(
     if not is_stored:
         write_index(_places(files, folder, layout), rows, bad, _state_of(files))
 
-    return rows, bad + stale(former if was_current else None, rows, files.tar, compare)
+    compared = former if was_current else None
+    return rows, bad + stale(compared, rows, files.tar, compare)
 
 
 def _stored_indexes(

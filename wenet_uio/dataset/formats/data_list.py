@@ -105,7 +105,9 @@ class ShardFiles(NamedTuple):
     def parse(cls, text: str) -> ShardFiles:
         """Return the shard that `str` wrote: tar, manifest and shard_id, separated by tabs."""
         tar, *rest = text.split("\t")
-        return cls(tar, rest[0] if rest else None, int(rest[1]) if len(rest) > 1 else None)
+        manifest = rest[0] if rest else None
+        shard_id = int(rest[1]) if len(rest) > 1 else None
+        return cls(tar, manifest, shard_id)
 
     @property
     def is_plain(self) -> bool:

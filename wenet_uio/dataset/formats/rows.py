@@ -192,7 +192,8 @@ def _path_of_audio(values: Mapping[str, Any], audio: str | None) -> str | None:
         *map(values.get, AUDIO_COLUMNS),
     ]
     paths = [path for path in candidates if _is_filled(path)]
-    return next(filter(_folders_of, paths), paths[0] if paths else None)
+    first = paths[0] if paths else None
+    return next(filter(_folders_of, paths), first)
 
 
 def _folders_of(path: str) -> list[str]:

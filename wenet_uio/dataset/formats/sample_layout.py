@@ -187,7 +187,8 @@ def _join_groups(parts: Sequence[Group]) -> Group:
     fields = {name: member for part in parts for name, member in part.fields.items()}
     count = sum(len(part.fields) for part in parts)
     is_double = any(part.double_field for part in parts) or len(fields) < count
-    return Group(parts[0].key, fields, next(iter(fields)) if is_double else "")
+    double_field = next(iter(fields)) if is_double else ""
+    return Group(parts[0].key, fields, double_field)
 
 
 def _describe_scattered(parts: Sequence[Group]) -> str:

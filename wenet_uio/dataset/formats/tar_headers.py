@@ -162,20 +162,17 @@ class HeaderReader:
             self.position += padded(size)
             return header._replace(offset=start, problem=problem)
 
-        problem = (
-            f"cut short: {present} of {size} bytes are there"
-            if size > 0
-            else "its header states no valid size"
-        )
-        next_header = self._next_header(self.position)
-        self.position = len(self._data) + BLOCK if next_header is None else next_header
-        behind = (
-            ""
-            if next_header is None
-            else f"; the next member that can be read is at byte {next_header}"
-        )
+        problem = "its header states no valid size"
+        if size > 0:
+            problem = f"cut short: {present} of {size} bytes are there"
 
-        return header._replace(offset=start, problem=problem + behind)
+        next_header = self._next_header(self.position)
+        self.position = len(self._data) + BLOCK
+        if next_header is not None:
+            self.position = next_header
+            problem += f"; the next member that can be read is at byte {next_header}"
+
+        return header._replace(offset=start, problem=problem)
 
     def _skip_sparse_map(self, header: bytes) -> None:
         """Skip the blocks with the rest of the map of a sparse member, in GNU's old format."""

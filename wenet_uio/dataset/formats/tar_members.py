@@ -149,20 +149,16 @@ def _problem(header: Header) -> str:
     if _printable(header.name) != header.name:
         return "its name is not UTF-8"
 
-    return (
-        ""
-        if plain_name(header.name) and "\0" not in header.name
-        else "its name is empty or holds a zero byte"
-    )
+    if not plain_name(header.name) or "\0" in header.name:
+        return "its name is empty or holds a zero byte"
+    return ""
 
 
 def _damage(data: TarBytes, stopped: int, error: str, next_header: int | None) -> str:
     """Return the description of the damage where a scan stopped; empty at a proper end of the tar."""
-    lost = (
-        ""
-        if next_header is None
-        else f"; the next member that can be read is at byte {next_header}"
-    )
+    lost = ""
+    if next_header is not None:
+        lost = f"; the next member that can be read is at byte {next_header}"
     if error:
         return f"damaged at byte {stopped} ({error}){lost}"
     if lost:

@@ -281,12 +281,12 @@ def _entries(
             continue
         try:
             conversation = parse_conversation(line)
-            length = sum(
-                len(turn.text)
-                if turn.text is not None
-                else _tokens(turn, path, seconds_of_token, unread)
-                for turn in conversation.turns
-            )
+            length = 0
+            for turn in conversation.turns:
+                if turn.text is not None:
+                    length += len(turn.text)
+                else:
+                    length += _tokens(turn, path, seconds_of_token, unread)
         except (ListError, AudioError) as error:
             bad.append((f"{path}:{number}", str(error)))
             continue

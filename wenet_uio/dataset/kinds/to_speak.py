@@ -121,9 +121,9 @@ def parse_tts_text(line: bytes, *, manifest: bool) -> TtsText:
     if not isinstance(values.get("speaker"), (str, int, type(None))):
         raise ListError(f"speaker must be a string or a number, found {values['speaker']!r}")
 
-    return TtsText(
-        None if key is None else one_word(str(key)), text, to_speak, _seconds(duration), values
-    )
+    if key is not None:
+        key = one_word(str(key))
+    return TtsText(key, text, to_speak, _seconds(duration), values)
 
 
 def _check_text(text: Any, name: str) -> str:
@@ -305,9 +305,8 @@ class TextToSpeak(SampleKind):
             extra["speaker"] = Random(f"speaker {random}").choice(utterance.speakers)
 
         speaker = extra.get("speaker")
-        speech = ToSpeak(
-            utterance.to_speak, None if speaker is None else str(speaker), reading.indexed_seconds
-        )
+        speaker_name = None if speaker is None else str(speaker)
+        speech = ToSpeak(utterance.to_speak, speaker_name, reading.indexed_seconds)
 
         return ExampleToSpeak(
             key=utterance.key,

@@ -229,7 +229,8 @@ def _download(uri: str, version: Version, file: BinaryIO) -> None:
         start = file.seek(0)
 
     file.truncate(start)
-    writer = SpaceWriter(file, cache_folder(), 0 if version.size is None else version.size - start)
+    missing = 0 if version.size is None else version.size - start
+    writer = SpaceWriter(file, cache_folder(), missing)
     transfer(uri, writer.write, start, version.size, version)
 
     if version.md5:

@@ -76,7 +76,8 @@ def find_version(uri: str) -> Version:
 def version_of_info(info: Mapping[str, Any]) -> Version:
     """Return the version of an object from the answer of its driver."""
     tag = next((info[name] for name in TAGS if info.get(name)), "")
-    return Version(info["size"], tag.isoformat() if isinstance(tag, datetime) else str(tag))
+    tag = tag.isoformat() if isinstance(tag, datetime) else str(tag)
+    return Version(info["size"], tag)
 
 
 def read_chunks(

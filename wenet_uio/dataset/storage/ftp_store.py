@@ -117,7 +117,8 @@ def _stat(ftp: ftplib.FTP, path: str, uri: str) -> Version:
                 raise FileNotFoundError(f"{shown(uri)}: {error}") from None
 
     size, changed = replies.values()
-    return Version(int(size) if size.isdecimal() else None, changed)
+    known_size = int(size) if size.isdecimal() else None
+    return Version(known_size, changed)
 
 
 def _is_missing(error: ftplib.error_perm) -> bool:

@@ -86,10 +86,11 @@ def read_chunks(
             _check_range(response, start, end)
             skip = 0
 
-        yield from _within(response, skip, None if end is None else end - start)
+        bytes_left = None if end is None else end - start
+        yield from _bytes_within(response, skip, bytes_left)
 
 
-def _within(
+def _bytes_within(
     response: requests.Response, skip: int, bytes_left: int | None
 ) -> Generator[bytes, None, None]:
     """Yield the next `bytes_left` bytes (None: all) of an answer after its first `skip` bytes."""
@@ -187,7 +188,8 @@ def _version_from(response: requests.Response) -> Version:
         headers.get(name, "")
         for name in ("ETag", "Ais-Checksum-Value", "Ais-Version", "Last-Modified")
     )
-    return Version(int(size) if size.isdigit() else None, next(filter(None, tags), ""), md5)
+    known_size = int(size) if size.isdigit() else None
+    return Version(known_size, next(filter(None, tags), ""), md5)
 
 
 def _raise_for_status(response: requests.Response, uri: str) -> None:
