@@ -83,11 +83,13 @@ def ends_as_stated(info: StreamInfo, size: int, tail: bytes) -> bool:
     if info.largest_frame and size > MOST_METADATA + frames * info.largest_frame:
         return False
 
-    last, offset = frames - 1, len(tail)
-    while (offset := tail.rfind(FRAME_SYNC, 0, offset)) >= 0:
+    # Samples may look like the mark of a frame: the last mark with a valid header counts.
+    offset = tail.rfind(FRAME_SYNC)
+    while offset >= 0:
         number = _frame_number(tail, offset)
         if number is not None:
-            return number == last
+            return number == frames - 1
+        offset = tail.rfind(FRAME_SYNC, 0, offset)
     return False
 
 

@@ -69,6 +69,7 @@ def written_aside(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = temporary_path(path)
+    encoding = "utf-8" if mode == "w" else None
 
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -76,7 +77,7 @@ def written_aside(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator
         raise OSError(error.errno, error.strerror, str(path)) from None
 
     try:
-        with os.fdopen(descriptor, mode, encoding="utf-8" if mode == "w" else None) as file:
+        with os.fdopen(descriptor, mode, encoding=encoding) as file:
             with suppress(OSError):  # of a file system without locks
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield file

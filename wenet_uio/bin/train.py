@@ -430,6 +430,7 @@ def build_loaders(
     assert train_data is not None
     assert cv_data is not None
 
+    ledger = None if args.forecast else Ledger(Path(args.model_dir) / LEDGER)
     options = LoaderOptions(
         rank=world.rank,
         world_size=world.size,
@@ -438,7 +439,7 @@ def build_loaders(
         pin_memory=args.pin_memory,
         seed=args.seed,
         epoch_steps=config.epoch_steps and config.epoch_steps * config.accum_grad,
-        ledger=None if args.forecast else Ledger(Path(args.model_dir) / LEDGER),
+        ledger=ledger,
         defer_features=config.dataset_conf.feature_device == "accelerator",
         ctc_frames=ctc_frames(model),
         most_labels=model.most_labels,
@@ -504,7 +505,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args.commit = None  # of the model of a hub that the run starts from
     world = World.from_environment(args.device)
     fill_in(args, world)
-    start_log("%(asctime)s %(message)s", logging.WARNING if world.rank else logging.INFO)
+    level = logging.INFO if world.rank == 0 else logging.WARNING
+    start_log("%(asctime)s %(message)s", level)
     if world.device.type == "cpu":
         keep_freed_memory()
         keep_kernels()

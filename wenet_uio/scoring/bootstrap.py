@@ -63,7 +63,9 @@ def _resample_rates(systems: Sequence[Sequence[Counts]], resamples: int, seed: i
     A resample draws as many utterances as there are, with replacement, and the same ones for every
     system.
     """
-    error_rows = [[utterance.errors for utterance in counts] for counts in systems]
+    error_rows: list[list[int]] = []
+    for counts in systems:
+        error_rows.append([utterance.errors for utterance in counts])
     errors = np.array(error_rows, np.int64)  # (systems, utterances)
     words = np.array([utterance.words for utterance in systems[0]], np.int64)  # (utterances,)
 

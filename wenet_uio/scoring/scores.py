@@ -87,7 +87,8 @@ def write_report(scores: Scores, file: IO[str], form: ReportFormat = ReportForma
     if form.verbose:
         for key, pairs in scores.utterances.items():
             file.write(f"\nutt: {key}\nWER: {Counts.of(pairs)}\n")
-            _write_alignment(pairs, file, f"({key})" if form.verbose > 1 else "", form)
+            label = f"({key})" if form.verbose > 1 else ""
+            _write_alignment(pairs, file, label, form)
         file.write(f"{_RULE}\n\n")
 
     _write_totals(scores, file, form.resamples)

@@ -71,7 +71,9 @@ def _lower_words(text: str, language: str) -> str:
 
     letters: list[str] = []
     for place, letter in enumerate(small):
-        letters.append(letter if _is_part_of_word(small, place) else " ")
+        if not _is_part_of_word(small, place):
+            letter = " "
+        letters.append(letter)
     return "".join(letters)
 
 

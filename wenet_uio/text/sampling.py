@@ -103,11 +103,14 @@ class PieceSampler:
         """
         if not self._is_bpe:
             nbests = self.model.nbest_encode_as_proto(word, self.sampling.nbest).nbests
-            # Relative to the best score, so that exp() does not underflow.
-            weights = [
-                math.exp(self.sampling.alpha * (nbest.score - nbests[0].score)) for nbest in nbests
-            ]
-            pieces = [tuple(piece.piece for piece in nbest.pieces) for nbest in nbests]
+            pieces: list[tuple[str, ...]] = []
+            weights: list[float] = []
+            for nbest in nbests:
+                pieces.append(tuple(piece.piece for piece in nbest.pieces))
+                # Relative to the best score, so that exp() does not underflow.
+                relative_score = nbest.score - nbests[0].score
+                weights.append(math.exp(self.sampling.alpha * relative_score))
+
             return _Segmentations(pieces, list(accumulate(weights)))
 
         best = self.model.encode(word, out_type=str)

@@ -47,8 +47,11 @@ def build_splitter(kind: str, **options: Any) -> Splitter:
 
 
 def _build_from_conf(kind: str, conf: PartConf) -> Any:
-    path = conf.non_lang_syms_path
-    return TOKENIZERS[kind].build(conf, read_non_lang_syms(path) if path else ())
+    """Build the splitter of a tokenizer, with the non-language symbols of its file."""
+    non_lang_syms: tuple[str, ...] = ()
+    if conf.non_lang_syms_path:
+        non_lang_syms = read_non_lang_syms(conf.non_lang_syms_path)
+    return TOKENIZERS[kind].build(conf, non_lang_syms)
 
 
 def build_char(conf: PartConf, non_lang_syms: tuple[str, ...]) -> CharSplitter:

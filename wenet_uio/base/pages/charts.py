@@ -48,7 +48,10 @@ class Axis:
 
     def step(self) -> float:
         """Return the distance of ticks: 3 to 7 fit in the axis."""
-        return round_step(max((self.high - self.low) / 5, 1 if self.is_whole else 0))
+        least = (self.high - self.low) / 5
+        if self.is_whole:
+            least = max(least, 1)
+        return round_step(least)
 
     def ticks(self) -> list[float]:
         """Return round values within the axis: 3 to 7, or the powers of ten between its ends."""
