@@ -27,7 +27,7 @@ from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine
 from wenet_uio.train.engines import build_engine
 from wenet_uio.train.objective import keep_kernels
-from wenet_uio.train.run_config import with_dtype
+from wenet_uio.train.run_config import choose_dtype
 
 BINS, UNITS, FRAMES_PER_SECOND = 80, 700, 100
 LAYERS = {"attention_heads": 4, "linear_units": 576}
@@ -169,7 +169,7 @@ def main() -> None:
     config = parse_config(
         {**MODEL, "dtype": args.dtype, "torch_compile": args.torch_compile}, "train_step.py"
     )
-    engine = make_engine(with_dtype(config, World.from_environment("auto").device))
+    engine = make_engine(choose_dtype(config, World.from_environment("auto").device))
     if engine.world.device.type == "cpu":
         keep_freed_memory()  # as train.py does, likewise
         keep_kernels()

@@ -12,7 +12,7 @@ import torch
 import yaml
 
 from tests.support import preloaded
-from wenet_uio.train.averaging import average_weights, choose_epochs, with_start
+from wenet_uio.train.averaging import add_start, average_weights, choose_epochs
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_the_start_of_a_fine_tuning_counts_as_one_more_epoch(run_folder):
 
 def test_a_start_that_all_epochs_are_worse_than_counts_once(run_folder):
     start_with_loss(0.0, run_folder)
-    chosen = with_start(choose_epochs(run_folder, 3, val_best=True), run_folder)
+    chosen = add_start(choose_epochs(run_folder, 3, val_best=True), run_folder)
     assert numbers(chosen) == [-1]
 
 

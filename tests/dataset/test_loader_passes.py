@@ -5,7 +5,7 @@ from itertools import islice
 import pytest
 
 from tests.support.data.loading import loader, same
-from wenet_uio.train.micro_batches import steps
+from wenet_uio.train.micro_batches import optimizer_steps
 
 
 @pytest.fixture
@@ -57,7 +57,9 @@ def test_a_nominal_epoch_that_ends_with_a_pass_leaves_the_start_of_the_next_pass
         0,
         0,
     )
-    changed = loader(lists["raw"], "raw", epoch_steps=steps, conf={"batch_conf": {"batch_size": 3}})
+    changed = loader(
+        lists["raw"], "raw", epoch_steps=optimizer_steps, conf={"batch_conf": {"batch_size": 3}}
+    )
     changed.load_state_dict(one.state_dict())  # nothing of the former pass is left
 
 
@@ -65,7 +67,7 @@ def test_accumulated_steps_end_a_pass(lists):
     one = loader(lists["raw"], "raw")
     for epoch in range(2):
         whole = len(one)
-        taken = list(islice(steps(one, 3), -(-whole // 3)))
+        taken = list(islice(optimizer_steps(one, 3), -(-whole // 3)))
         assert sum(map(len, taken)) == whole
         assert one.epoch == epoch + 1
 

@@ -116,15 +116,15 @@ def test_utterances_without_a_loss_are_told_after_the_first_loss() -> None:
     target = torch.cat((TARGETS, torch.full((1, 4), -1)))
     target[3, :2] = torch.tensor([1, 20])
     lengths = torch.cat((TARGET_LENGTHS, torch.tensor([2])))
-    assert ctc.without_loss(target, lengths).tolist() == [False] * 4  # not known yet
+    assert ctc.lacks_loss(target, lengths).tolist() == [False] * 4  # not known yet
     loss(ctc, torch.randn(3, 12, DIM))
-    assert ctc.without_loss(target, lengths).tolist() == [False, False, False, True]
+    assert ctc.lacks_loss(target, lengths).tolist() == [False, False, False, True]
     target[0, 0], lengths[0] = 20, 0
-    assert ctc.without_loss(target, lengths).tolist() == [False, False, False, True]
+    assert ctc.lacks_loss(target, lengths).tolist() == [False, False, False, True]
 
     every = CTC(UNITS, DIM, BLANK)
     loss(every, torch.randn(3, 12, DIM))
-    assert not every.without_loss(target, lengths).any()
+    assert not every.lacks_loss(target, lengths).any()
 
 
 def test_a_layer_that_used_other_units_learns_the_new_ones() -> None:

@@ -6,7 +6,12 @@ import yaml
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.dataset.plan.duration_bins import Shape
 from wenet_uio.dataset.plan.policies import ANY_TOKENS, DurationBucketPolicy
-from wenet_uio.train.batch_size import LargestBatch, batch_conf_yaml, largest_batches, without_unfit
+from wenet_uio.train.batch_size import (
+    LargestBatch,
+    batch_conf_yaml,
+    largest_batches,
+    leave_out_unfit,
+)
 
 POLICY = DurationBucketPolicy(
     ((1000, ANY_TOKENS), (2000, ANY_TOKENS), (4000, ANY_TOKENS)), (1, 1, 1)
@@ -51,7 +56,7 @@ BINS = DurationBucketPolicy(((1000, 5), (1000, 9), (2000, 9)), (1, 1, 1), max_tp
 
 def test_bins_of_tokens_that_do_not_hold_the_longest_give_a_config_that_is_taken(capsys) -> None:
     unfit = Shape(7, 900, 30)
-    shapes = without_unfit(BINS, [Shape(50, 100, 5), None, Shape(20, 200, 9), unfit])
+    shapes = leave_out_unfit(BINS, [Shape(50, 100, 5), None, Shape(20, 200, 9), unfit])
     assert len(shapes) == 3
     assert "7 utterances fit no bin, and training leaves them out" in capsys.readouterr().err
     text = batch_conf_yaml(BINS, shapes, largest_batches(BINS, shapes, fits(2000), 10**9))
@@ -61,11 +66,11 @@ def test_bins_of_tokens_that_do_not_hold_the_longest_give_a_config_that_is_taken
 
 
 def test_bins_of_seconds_have_a_size_for_longer_utterances() -> None:
-    shapes = without_unfit(POLICY, [*SHAPES, Shape(7, 900, 30)])
+    shapes = leave_out_unfit(POLICY, [*SHAPES, Shape(7, 900, 30)])
     text = batch_conf_yaml(POLICY, shapes, largest_batches(POLICY, shapes, fits(4000), 10**9))
     assert len(BatchConf.model_validate(yaml.safe_load(text)["batch_conf"]).bucket_batch_size) == 4
 
 
 def test_bins_of_tokens_that_hold_nothing_are_refused() -> None:
     with pytest.raises(ValueError, match="7 utterances fit no bin.*give bins that hold them"):
-        without_unfit(BINS, [None, None, None, Shape(7, 900, 30)])
+        leave_out_unfit(BINS, [None, None, None, Shape(7, 900, 30)])

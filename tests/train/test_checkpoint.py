@@ -24,7 +24,7 @@ from tests.support.train.tiny import TinyModel, tiny_config
 from wenet_uio.base.files import written_aside
 from wenet_uio.config import load_config
 from wenet_uio.models.weights import load_weights
-from wenet_uio.train.checkpoint import RunFolder, differences
+from wenet_uio.train.checkpoint import RunFolder, config_differences
 
 
 def names(folder: Path, pattern: str) -> list[str]:
@@ -405,7 +405,7 @@ def test_the_yaml_of_an_epoch_has_the_measured_values(tmp_path: Path) -> None:
 def test_differences_name_the_path_of_every_change() -> None:
     before = {"a": {"b": 1, "c": [1]}, "d": 2, "gone": 3}
     now = {"a": {"b": 1, "c": [2]}, "d": 2, "new": {"x": 1}}
-    assert differences(before, now) == [
+    assert config_differences(before, now) == [
         "a.c: [1] -> [2]",
         "gone: 3 -> None",
         "new: None -> {'x': 1}",

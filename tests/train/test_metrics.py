@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from tests.support.train.tiny import tiny_batch
-from wenet_uio.train.metrics import Totals, cost_bin, count, loss_sums
+from wenet_uio.train.metrics import Totals, cost_bin, count_batches, loss_sums
 
 
 def test_count_sums_the_sizes_of_micro_batches() -> None:
-    counted = count([tiny_batch([5, 3], 1), tiny_batch([], 2), tiny_batch([4], 3)])
+    counted = count_batches([tiny_batch([5, 3], 1), tiny_batch([], 2), tiny_batch([4], 3)])
     expected = {
         "utterances": 3,
         "texts": 0,
@@ -37,7 +37,7 @@ def test_text_without_audio_does_not_count_in_the_mean_ctc_loss() -> None:
             for name, x in zip(names, losses, strict=True)
         }
         totals.add(
-            count([batch])
+            count_batches([batch])
             | dict(zip(names, loss_sums(named, batch, names, ()).tolist(), strict=True))
         )
     assert totals.losses() == pytest.approx(

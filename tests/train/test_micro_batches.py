@@ -9,13 +9,20 @@ from tests.support.train.stand_in import DEVICE, standing_in
 from tests.support.train.tiny import ListLoader, tiny_batch, tiny_config, two_views
 from wenet_uio.dataset.types import Batch, PairBatch
 from wenet_uio.train.memory import SizeLimit
-from wenet_uio.train.micro_batches import emptied, grouped, joined_on, steps
+from wenet_uio.train.micro_batches import (
+    emptied_batch,
+    group_micro_batches,
+    join_on_device,
+    optimizer_steps,
+)
 
 
 def test_a_step_has_accum_grad_loader_steps_and_the_last_step_has_the_rest() -> None:
     batches = [tiny_batch([2], seed) for seed in range(6)]
     batches[1].closes_step = False
-    assert [[batch.keys[0] for batch in step] for step in steps(ListLoader(batches), 2)] == [
+    assert [
+        [batch.keys[0] for batch in step] for step in optimizer_steps(ListLoader(batches), 2)
+    ] == [
         ["0-0", "1-0", "2-0"],
         ["3-0", "4-0"],
         ["5-0"],
@@ -24,7 +31,7 @@ def test_a_step_has_accum_grad_loader_steps_and_the_last_step_has_the_rest() -> 
 
 def test_steps_take_a_batch_from_the_loader_only_when_it_is_needed() -> None:
     loader = ListLoader([tiny_batch([2], seed) for seed in range(5)])
-    for number, _ in enumerate(steps(loader, 2), 1):
+    for number, _ in enumerate(optimizer_steps(loader, 2), 1):
         assert loader.state_dict() == (
             {"epoch": 0, "position": 2 * number} if number < 3 else {"epoch": 1, "position": 0}
         )
@@ -61,20 +68,20 @@ def test_an_accelerator_gets_the_micro_batches_of_a_step_joined_up_to_the_bound(
     ]
     apart = [[batch] for batch in batches]
     assert (
-        grouped(batches, torch.device("cpu"), 1000, any_size)
-        == grouped(batches, DEVICE, 0, any_size)
+        group_micro_batches(batches, torch.device("cpu"), 1000, any_size)
+        == group_micro_batches(batches, DEVICE, 0, any_size)
         == apart
     )
-    groups = grouped(batches, DEVICE, 6 * 12, any_size)
+    groups = group_micro_batches(batches, DEVICE, 6 * 12, any_size)
     assert groups == [batches[:3], batches[3:]]
-    assert grouped(batches, DEVICE, 6 * 12 - 1, any_size) == [batches[:2], batches[2:]]
-    assert grouped(batches, DEVICE, 7 * 30, any_size) == [batches]
-    assert grouped(batches, DEVICE, 7 * 30, lambda group: len(group) < 3) == [
+    assert group_micro_batches(batches, DEVICE, 6 * 12 - 1, any_size) == [batches[:2], batches[2:]]
+    assert group_micro_batches(batches, DEVICE, 7 * 30, any_size) == [batches]
+    assert group_micro_batches(batches, DEVICE, 7 * 30, lambda group: len(group) < 3) == [
         batches[:2],
         batches[2:],
     ]
     with standing_in():
-        large, alone = (joined_on(DEVICE, group) for group in groups)
+        large, alone = (join_on_device(DEVICE, group) for group in groups)
         assert large.feats.device == DEVICE
         large, alone = large.to("cpu"), alone.to("cpu")
     assert large.keys == ("1-0", "0-0", "1-1", "2-0", "0-1", "1-2")
@@ -94,7 +101,9 @@ def test_an_accelerator_gets_the_micro_batches_of_a_step_joined_up_to_the_bound(
 
 def test_texts_without_audio_stay_apart_and_an_empty_batch_costs_no_pass() -> None:
     audio, text = tiny_batch([9, 4], 1), tiny_batch([0, 0], 2)
-    found = grouped([audio, text, audio, emptied(audio), audio, audio], DEVICE, 1000, any_size)
+    found = group_micro_batches(
+        [audio, text, audio, emptied_batch(audio), audio, audio], DEVICE, 1000, any_size
+    )
     assert [sum(map(len, group)) for group in found] == [2, 2, 6]
 
 
@@ -103,7 +112,7 @@ def test_an_emptied_batch_has_nothing_of_its_utterances() -> None:
     labels = {"source": batch.target, "source_lengths": batch.target_lengths}
     pairs = PairBatch(**vars(batch), **labels)
     for full in (batch, pairs):
-        empty = emptied(full)
+        empty = emptied_batch(full)
         assert type(empty) is type(full)
         assert (empty.keys, empty.texts, empty.extra, empty.seconds) == ((), (), (), 0.0)
         tensors = {name: getattr(empty, name) for name in empty.TENSORS}

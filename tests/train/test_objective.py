@@ -26,8 +26,8 @@ from wenet_uio.models import layered_encoder
 from wenet_uio.models.build import build_trainable
 from wenet_uio.models.trainable_model import TrainableModel
 from wenet_uio.train.engines import build_engine
-from wenet_uio.train.layers import freeze
-from wenet_uio.train.micro_batches import emptied
+from wenet_uio.train.layers import freeze_weights
+from wenet_uio.train.micro_batches import emptied_batch
 from wenet_uio.train.objective import (
     CACHE_VARIABLES,
     CACHED_KERNELS,
@@ -35,9 +35,9 @@ from wenet_uio.train.objective import (
     Objective,
     allows_few_shapes,
     keep_kernels,
+    pad_to_rounded_frames,
+    pad_to_rounded_labels,
     rounded_frames,
-    with_rounded_frames,
-    with_rounded_labels,
 )
 
 LENGTHS = (101, 67, 34, 5)
@@ -64,13 +64,13 @@ def test_features_and_labels_stay_and_padding_follows_them(
     rows: int, frames: int, bins: int
 ) -> None:
     for feats in (torch.ones(rows, frames, bins), torch.ones(rows, frames)):
-        padded = with_rounded_frames(feats)
+        padded = pad_to_rounded_frames(feats)
         assert padded.shape[:2] == (rows, rounded_frames(frames))
         assert padded.shape[2:] == feats.shape[2:]
         assert padded[:, :frames].eq(1).all()
         assert padded[:, frames:].eq(0).all()
 
-    target = with_rounded_labels(torch.ones(rows, frames, dtype=torch.int64), -3)
+    target = pad_to_rounded_labels(torch.ones(rows, frames, dtype=torch.int64), -3)
     assert target.size(1) % LABELS == 0
     assert 0 <= target.size(1) - frames < LABELS
     assert target[:, :frames].eq(1).all()
@@ -261,11 +261,11 @@ def test_the_loss_of_a_rank_without_utterances_is_0_and_depends_on_every_trained
     """Ranks exchange the gradients of all weights, also those that only training uses."""
     for name, config in all_configs(tmp_path).items():
         model = build_trainable(config).train()
-        freeze(model, config)
+        freeze_weights(model, config)
         batch = tiny_batch([60], seed=1)
         batch = replace(batch, feats=torch.randn(1, 60, config.feature_dim))
 
-        loss = Objective(model, torch.device("cpu"), "fp32")(emptied(batch))["loss"]
+        loss = Objective(model, torch.device("cpu"), "fp32")(emptied_batch(batch))["loss"]
         loss.backward()
 
         trained = {

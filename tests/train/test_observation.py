@@ -7,8 +7,8 @@ import torch
 from tests.support.train.tiny import CPU, TinyModel, small_config, tiny_batch, tiny_config
 from wenet_uio.models import build_model
 from wenet_uio.train.engines import DdpEngine
-from wenet_uio.train.observation import FirstUtterance, Observation, observe
-from wenet_uio.train.pictures import HEIGHT, LEFT, RIGHT, TOP, WIDTH, pictures
+from wenet_uio.train.observation import FirstUtterance, Observation, observe_utterance
+from wenet_uio.train.pictures import HEIGHT, LEFT, RIGHT, TOP, WIDTH, draw_pictures
 
 
 @pytest.fixture(params=["transformer", "bitransformer"])
@@ -23,7 +23,7 @@ def engine(request: pytest.FixtureRequest) -> DdpEngine:
 def test_an_utterance_has_attention_of_encoder_and_decoder_and_ctc_posteriors(
     engine: DdpEngine,
 ) -> None:
-    seen = observe(engine, tiny_batch([90], seed=1, tokens=3))
+    seen = observe_utterance(engine, tiny_batch([90], seed=1, tokens=3))
     frames = seen.posteriors.shape[0]
     assert {name: weights.shape for name, weights in seen.attention.items()} == {
         "encoder": (2, frames, frames),
@@ -41,7 +41,7 @@ def test_observing_changes_neither_weights_nor_random_numbers(engine: DdpEngine)
     batch = tiny_batch([90, 50], seed=1, tokens=3)
     drawn, losses = torch.get_rng_state(), engine.objective(batch)
     torch.set_rng_state(drawn)
-    observe(engine, tiny_batch([90], seed=1, tokens=3))
+    observe_utterance(engine, tiny_batch([90], seed=1, tokens=3))
     assert torch.equal(torch.get_rng_state(), drawn)
     assert engine.model.training
     assert torch.equal(engine.objective(batch)["loss"], losses["loss"])
@@ -62,7 +62,7 @@ def test_the_recorded_attention_is_the_one_of_the_model(engine: DdpEngine) -> No
     engine.objective(batch)
     del attention.attend
     query, key, value, bias = calls[0]
-    weights = torch.from_numpy(observe(engine, batch).attention["decoder"])
+    weights = torch.from_numpy(observe_utterance(engine, batch).attention["decoder"])
     expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=bias)
     torch.testing.assert_close(weights @ value[0], expected[0])
 
@@ -70,13 +70,13 @@ def test_the_recorded_attention_is_the_one_of_the_model(engine: DdpEngine) -> No
 def test_a_model_without_attention_has_no_pictures_of_it() -> None:
     engine = DdpEngine(TinyModel(), tiny_config(), CPU, seed=5)
     engine.connect()
-    seen = observe(engine, tiny_batch([5], 1))
+    seen = observe_utterance(engine, tiny_batch([5], 1))
     assert (seen.attention, seen.posteriors) == ({}, None)
-    assert pictures(seen) == {}
+    assert draw_pictures(seen) == {}
 
 
 def test_pictures_are_rgb(engine: DdpEngine) -> None:
-    drawn = pictures(observe(engine, tiny_batch([90], seed=1, tokens=3)))
+    drawn = draw_pictures(observe_utterance(engine, tiny_batch([90], seed=1, tokens=3)))
     assert drawn.keys() == {"attention_encoder", "attention_decoder", "ctc"}
     for picture in drawn.values():
         assert picture.dtype == np.uint8
@@ -88,7 +88,9 @@ def test_each_head_has_a_panel_with_the_first_query_at_the_bottom() -> None:
     weights = np.zeros((5, 2, 3), np.float32)
     weights[4, 0, 2] = 0.5  # the largest weight of the last head
     weights[4, 1, 0] = 0.25
-    picture = pictures(Observation("", "", {"decoder": weights}, None, ()))["attention_decoder"]
+    picture = draw_pictures(Observation("", "", {"decoder": weights}, None, ()))[
+        "attention_decoder"
+    ]
     height, width = (size // panels for size, panels in zip(picture.shape, (2, 4), strict=False))
     panel = picture[height:, :width, 0]  # the fifth head begins the second row
     values = panel[TOP : TOP + HEIGHT, LEFT : LEFT + WIDTH]
@@ -110,7 +112,7 @@ def test_a_run_in_bf16_is_observed() -> None:
     torch.manual_seed(1)
     engine = DdpEngine(build_model(config), config, CPU, seed=5)
     engine.connect()
-    seen = observe(engine, tiny_batch([90], seed=1, tokens=3))
+    seen = observe_utterance(engine, tiny_batch([90], seed=1, tokens=3))
     assert set(seen.attention) == {"encoder", "decoder"}
     for weights in (*seen.attention.values(), seen.posteriors):
         np.testing.assert_allclose(weights.sum(-1), 1, rtol=2e-2)

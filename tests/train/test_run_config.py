@@ -19,7 +19,7 @@ from wenet_uio.config.named_files import copy_files
 from wenet_uio.models import arithmetic, build_model
 from wenet_uio.models.arithmetic import has_bf16
 from wenet_uio.text.tokenizer import build_tokenizer
-from wenet_uio.train.run_config import check_text_is_trainable, read_config, with_dtype
+from wenet_uio.train.run_config import check_text_is_trainable, choose_dtype, read_config
 
 TRANSDUCER = {"model": "transducer", "predictor": "rnn", "joint": "transducer_joint"}
 
@@ -105,9 +105,9 @@ def test_dtype_auto_is_bf16_on_a_processor_that_computes_faster_with_it(
     dtype = "bf16" if has_bf16 and gains else "fp32"
     caplog.set_level("INFO")
     auto = parse_config({**CONFIG, "dtype": "auto"}, "train.yaml")
-    assert with_dtype(auto, torch.device("cpu")).dtype == dtype
+    assert choose_dtype(auto, torch.device("cpu")).dtype == dtype
     assert f"dtype auto: {dtype} on this cpu" in caplog.text
-    assert with_dtype(auto, torch.device("meta")).dtype == "fp32"
+    assert choose_dtype(auto, torch.device("meta")).dtype == "fp32"
 
 
 @pytest.mark.parametrize("vendor", ["AuthenticAMD", "GenuineIntel"])
@@ -136,13 +136,13 @@ def test_a_run_that_resumes_keeps_its_arithmetic_if_the_processor_has_it(
     save_config(auto.model_copy(update={"dtype": begun}), tmp_path / "train.yaml")
     for gains in (True, False):
         processor(True, gains)
-        assert with_dtype(auto, torch.device("cpu"), tmp_path).dtype == begun
+        assert choose_dtype(auto, torch.device("cpu"), tmp_path).dtype == begun
     processor(False, False)
-    assert with_dtype(auto, torch.device("cpu"), tmp_path).dtype == "fp32"
+    assert choose_dtype(auto, torch.device("cpu"), tmp_path).dtype == "fp32"
     processor(True, True)
-    assert with_dtype(auto, torch.device("cpu"), tmp_path / "new").dtype == "bf16"
+    assert choose_dtype(auto, torch.device("cpu"), tmp_path / "new").dtype == "bf16"
     named = parse_config({**CONFIG, "dtype": "fp16"}, "train.yaml")
-    assert with_dtype(named, torch.device("cpu"), tmp_path) is named
+    assert choose_dtype(named, torch.device("cpu"), tmp_path) is named
 
 
 def test_on_a_gpu_dtype_auto_takes_tf32_for_what_stays_fp32(
@@ -152,13 +152,13 @@ def test_on_a_gpu_dtype_auto_takes_tf32_for_what_stays_fp32(
     request.addfinalizer(lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", False))
     gpu = torch.device("cuda")
     for dtype, tf32 in (("fp32", False), ("auto", True)):
-        with_dtype(parse_config({**CONFIG, "dtype": dtype}, "train.yaml"), gpu)
+        choose_dtype(parse_config({**CONFIG, "dtype": dtype}, "train.yaml"), gpu)
         assert torch.backends.cuda.matmul.allow_tf32 == tf32
 
 
 def test_cudnns_attention_is_off_unless_the_config_has_it() -> None:
     for values in ({"cudnn_attention": True}, {}):
-        with_dtype(parse_config({**CONFIG, **values}, "train.yaml"), torch.device("cpu"))
+        choose_dtype(parse_config({**CONFIG, **values}, "train.yaml"), torch.device("cpu"))
         assert torch.backends.cuda.cudnn_sdp_enabled() == bool(values)
 
 
@@ -168,5 +168,5 @@ def test_a_dtype_that_is_named_stays_and_a_slower_bf16_is_warned_of(
     for dtype in ("fp32", "fp16", "bf16"):
         assert not caplog.text
         config = parse_config({**CONFIG, "dtype": dtype}, "train.yaml")
-        assert with_dtype(config, torch.device("meta")) is config
+        assert choose_dtype(config, torch.device("meta")) is config
     assert "dtype bf16: this meta computes faster in fp32; dtype auto does so" in caplog.text

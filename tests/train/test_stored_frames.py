@@ -106,7 +106,7 @@ def test_damaged_frames_are_one_line_with_their_file(tmp_path: Path, damage: str
 
 def test_a_full_disk_is_an_error_with_the_name_of_the_file(tmp_path: Path) -> None:
     class Full(FrameStore):
-        def _data(self, rank: int) -> Path:
+        def _data_path(self, rank: int) -> Path:
             return Path("/dev/full")
 
     store = Full(tmp_path, 0, WIDTH, torch.float32)

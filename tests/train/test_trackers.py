@@ -22,7 +22,14 @@ from tests.support.train.training_corpus import write_corpus
 from wenet_uio.config import parse_config
 from wenet_uio.train import trackers as module
 from wenet_uio.train.report import Reporter
-from wenet_uio.train.trackers import RECORD, Entry, Trackers, check_trackers, new_run, open_board
+from wenet_uio.train.trackers import (
+    RECORD,
+    Entry,
+    Trackers,
+    check_trackers,
+    new_run_number,
+    open_board,
+)
 
 ROOT = Path(__file__).parents[2]
 KINDS = (("audio", "wav"), ("ctc", "png"), ("text", "txt"))
@@ -260,7 +267,7 @@ def everything(step: int) -> Entry:
 
 def written_twice(name: str, folder: Path) -> str:
     """Write everything to a new run of a tracker, and to the same run after it was closed."""
-    board = open_board(name, folder, new_run(name), {"max_epoch": 2})
+    board = open_board(name, folder, new_run_number(name), {"max_epoch": 2})
     board.write(everything(1))
     board.close(complete=False)
     again = open_board(name, folder, board.run, {"max_epoch": 2})
@@ -313,13 +320,13 @@ def test_a_run_of_mlflow_whose_number_is_lost_after_any_call_is_found_again(
         made(*arguments, **named)
         raise OSError("killed")
 
-    name = new_run("mlflow")
+    name = new_run_number("mlflow")
     with monkeypatch.context() as patch:
         patch.setattr(MlflowClient, call, killed)
         with pytest.raises(OSError, match="killed"):
             open_board("mlflow", no_place, name, {"max_epoch": 2})
     boards = [open_board("mlflow", no_place, name, {"max_epoch": 2}) for _ in range(2)]
-    other = open_board("mlflow", no_place, new_run("mlflow"), {"max_epoch": 2})
+    other = open_board("mlflow", no_place, new_run_number("mlflow"), {"max_epoch": 2})
     for board in (boards[0], other):
         board.close(complete=True)
 

@@ -22,7 +22,7 @@ from wenet_uio.models import build_model
 from wenet_uio.models.lora import is_lora
 from wenet_uio.train.trained_model import (
     check_other_units,
-    convert,
+    convert_model,
     model_at,
     models_at,
     open_trained_model,
@@ -75,7 +75,7 @@ def test_a_folder_of_two_models_is_refused_by_the_names_of_both(
         names = ["a folder of a Zipformer of icefall", r"small\.pt"]
 
     with pytest.raises(ValueError, match=f"several models: .*{names[0]}.*{names[1]}.*; name the"):
-        convert(tmp_path)
+        convert_model(tmp_path)
     assert model_at(small) == (small, "openai")
 
 

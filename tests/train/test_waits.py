@@ -21,7 +21,7 @@ from wenet_uio.models import build_model
 from wenet_uio.train import micro_batches
 from wenet_uio.train.distributed import World
 from wenet_uio.train.engines import DdpEngine
-from wenet_uio.train.micro_batches import emptied
+from wenet_uio.train.micro_batches import emptied_batch
 from wenet_uio.train.update import StepOutcome
 
 CONFORMER = small_config().encoder_conf.model_dump(exclude_defaults=True)
@@ -215,7 +215,7 @@ def test_micro_batches_without_audio_or_without_utterances_need_no_wait() -> Non
     with standing_in() as device:
         engine = DdpEngine(moved(model), config, World(DEVICE), seed=5)
         engine.connect()
-        outcome = engine.step([audio, text, emptied(empty), audio], 1, {})
+        outcome = engine.step([audio, text, emptied_batch(empty), audio], 1, {})
     assert +device.waits == {"aten::_to_copy": 1}
     assert outcome.applied
     assert outcome.sums["texts"] == 2
@@ -267,7 +267,9 @@ def test_micro_batches_that_do_not_fit_together_are_joined_less_and_give_the_sam
                 starve(engine, "forward")
             elif not weights:
                 monkeypatch.setattr(
-                    micro_batches, "on_device" if where == "copy" else "join", failing_twice(where)
+                    micro_batches,
+                    "on_device" if where == "copy" else "join_batches",
+                    failing_twice(where),
                 )
             assert engine.step(batches, 1, {}).applied
             assert engine.step(batches, 2, {}).applied
@@ -285,7 +287,7 @@ def test_micro_batches_that_do_not_fit_together_are_joined_less_and_give_the_sam
 
 def failing_twice(where: str) -> Callable[..., Any]:
     """A function of micro_batches.py that runs out of memory in its first two calls."""
-    function = micro_batches.on_device if where == "copy" else micro_batches.join
+    function = micro_batches.on_device if where == "copy" else micro_batches.join_batches
     failures = iter(range(2))
 
     def call(*arguments: Any) -> Any:

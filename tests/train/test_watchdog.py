@@ -6,7 +6,7 @@ import time
 import pytest
 
 from tests.support.train.tiny import CPU
-from wenet_uio.train.watchdog import Post, Watchdog, describe
+from wenet_uio.train.watchdog import Post, Watchdog, describe_waiting
 
 
 def post(place: int, doing: str) -> Post:
@@ -14,7 +14,9 @@ def post(place: int, doing: str) -> Post:
 
 
 def test_the_rank_that_is_behind_is_named_with_its_stack() -> None:
-    report = describe(60, {0: post(8, "step 4"), 1: post(7, "reading"), 2: post(8, "step 4")}, 3)
+    report = describe_waiting(
+        60, {0: post(8, "step 4"), 1: post(7, "reading"), 2: post(8, "step 4")}, 3
+    )
     assert report.splitlines() == [
         "no progress for 60 s",
         "rank 1 (process 7) is at: reading, others at: step 4; stack:",
@@ -23,12 +25,12 @@ def test_the_rank_that_is_behind_is_named_with_its_stack() -> None:
 
 
 def test_a_rank_that_does_not_answer_is_named() -> None:
-    report = describe(60, {0: post(8, "step 4"), 2: post(8, "step 4")}, 3)
+    report = describe_waiting(60, {0: post(8, "step 4"), 2: post(8, "step 4")}, 3)
     assert report.splitlines()[1:] == ["rank 1 does not answer: its process is stopped or dead"]
 
 
 def test_ranks_at_the_same_place_are_all_reported() -> None:
-    report = describe(60, {0: post(8, "step 4"), 1: post(8, "step 4")}, 2)
+    report = describe_waiting(60, {0: post(8, "step 4"), 1: post(8, "step 4")}, 2)
     assert report.count("stack of step 4") == 2
 
 

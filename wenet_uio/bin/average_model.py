@@ -23,15 +23,15 @@ from wenet_uio.config.train import LoraConf
 from wenet_uio.train.averaging import (
     EPOCHS,
     Epoch,
+    add_start,
     average_checkpoints,
     check_common_start,
     choose_epochs,
-    merged,
+    merge_if_lora,
     newest_running,
     running_weights,
     save_average,
     usual_range,
-    with_start,
 )
 from wenet_uio.train.baseline import BEFORE
 
@@ -129,7 +129,7 @@ def _take_running(arguments: argparse.Namespace) -> None:
     (folder,) = arguments.src_path
     last = newest_running(folder, arguments.min_epoch, arguments.max_epoch)
     num = arguments.num or usual_range(folder, last)
-    weights = merged(running_weights(folder, last, num), _lora_to_merge(arguments))
+    weights = merge_if_lora(running_weights(folder, last, num), _lora_to_merge(arguments))
     save_average(weights, arguments.dst_model, only_lora=arguments.only_lora)
     if arguments.json:
         print_json({"model": arguments.dst_model, "running_average_of": last, "last_epochs": num})
@@ -149,7 +149,7 @@ def _average_epochs(arguments: argparse.Namespace) -> None:
     for folder in folders:
         epochs += _choose_run_epochs(folder, arguments)
     if arguments.with_start:
-        epochs = with_start(epochs, folders[0])
+        epochs = add_start(epochs, folders[0])
 
     lora_conf = _lora_to_merge(arguments)
     average_checkpoints(epochs, arguments.dst_model, lora_conf, only_lora=arguments.only_lora)

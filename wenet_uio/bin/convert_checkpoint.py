@@ -19,7 +19,7 @@ from pathlib import Path
 
 from wenet_uio.base.cli import command_parser, run
 from wenet_uio.models.converted import write_model
-from wenet_uio.train.trained_model import convert, layouts
+from wenet_uio.train.trained_model import convert_model, layouts
 
 
 def parser() -> argparse.ArgumentParser:
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"{args.output_dir}: a model of the layout {args.to} with {count} weights")
         return
 
-    converted = convert(Path(args.input), args.layout, vocabulary)
+    converted = convert_model(Path(args.input), args.layout, vocabulary)
     count = write_model(converted, Path(args.output_dir))
     print(f"{args.output_dir}: model {converted.values['model']} with {count} weights")
     for note in converted.notes:

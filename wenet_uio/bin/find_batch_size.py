@@ -29,9 +29,9 @@ from wenet_uio.train.batch_size import (
     cpu_trial,
     cuda_trial,
     largest_batches,
-    without_unfit,
+    leave_out_unfit,
 )
-from wenet_uio.train.run_config import read_config, with_dtype
+from wenet_uio.train.run_config import choose_dtype, read_config
 
 
 def parser() -> argparse.ArgumentParser:
@@ -97,13 +97,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Find the batches and print batch_conf."""
     args = parse_arguments(arguments)
     config, tokenizer = read_config(args.config, args.override_config)
-    config = with_dtype(config, torch.device("cuda" if args.on_gpu else "cpu"))
+    config = choose_dtype(config, torch.device("cuda" if args.on_gpu else "cpu"))
     conf = config.dataset_conf
     source = read_source(args.data_list, args.data_type)
     corpus, measure = open_filtered(conf, source, tokenizer)
     first_epoch = Passes(corpus).corpus_of(0)
     policy, shapes = worst_shapes(first_epoch, measure, conf.batch_conf, args.num_bins)
-    shapes = without_unfit(policy, shapes)
+    shapes = leave_out_unfit(policy, shapes)
 
     memory = int(args.fraction * (args.memory or torch.cuda.mem_get_info()[1]))
     make_trial = cuda_trial if args.on_gpu else cpu_trial

@@ -69,8 +69,8 @@ from wenet_uio.train.distributed import (
 from wenet_uio.train.engines import DEEPSPEED_CONFIG, build_engine
 from wenet_uio.train.objective import keep_kernels
 from wenet_uio.train.report import Reporter
-from wenet_uio.train.run_config import check_text_is_trainable, read_config, with_dtype
-from wenet_uio.train.start import FineTune, Fresh, Resume, WeightFiles, resumed
+from wenet_uio.train.run_config import check_text_is_trainable, choose_dtype, read_config
+from wenet_uio.train.start import FineTune, Fresh, Resume, WeightFiles, resume_run
 from wenet_uio.train.timing import Stopwatch
 from wenet_uio.train.trackers import Trackers, check_trackers
 from wenet_uio.train.trained_model import open_trained_model
@@ -273,7 +273,7 @@ def build_trainer(
     with notes:
         config, tokenizer = read_config(args.config, overrides(args), start.model_config)
 
-    config = with_dtype(start.with_detached_ctc(config), world.device, folder.path)
+    config = choose_dtype(start.with_detached_ctc(config), world.device, folder.path)
     seed_everything(args.seed, 0, 0)  # the same weights on every rank
     model = build_trainable(config)
     if args.print_model and world.rank == 0:
@@ -336,7 +336,7 @@ def choose_start(
     )
     state = folder.newest_state()
     if state is not None:
-        return resumed(folder, state, args.start, files)
+        return resume_run(folder, state, args.start, files)
 
     folder.refuse_strangers()
     if args.start is None:

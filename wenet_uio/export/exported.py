@@ -116,7 +116,9 @@ class ExportedModel(Exported):
         num_decoding_left_chunks: int = -1,
         simulate_streaming: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See Exported.encode; `fixed_chunk_size` replaces the size of a chunk.
+        """Encode one utterance (1, T, F) -> encoder frames (1, T', D), lengths (1,).
+
+        `fixed_chunk_size` replaces the size of a chunk.
 
         Raises:
             ValueError: the checkpoint was trained with full context only, or the size is 0.
@@ -140,7 +142,7 @@ class ExportedModel(Exported):
         return torch.cat(outputs, dim=1), frame_count(offset, feats, embed)
 
     def ctc_log_probs(self, encoder_out: torch.Tensor, blank_penalty: float = 0.0) -> torch.Tensor:
-        """See Exported.ctc_log_probs; `encoder_out` has encoder frames."""
+        """Compute CTC log-probabilities (1, T', V) of encoder frames (1, T', D)."""
         return penalised(self.runtime.ctc_activation(encoder_out), self.blank, blank_penalty)
 
     def decoder_frames(
@@ -166,7 +168,10 @@ class ExportedDecoder:
         r_ys_in_pad: torch.Tensor,
         reverse_weight: float,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See TransformerDecoder.forward. The runtime computes mask and reversed tokens itself."""
+        """Score the next token after each given token (B, U) -> log-probabilities (B, U, V), twice.
+
+        The runtime computes mask and reversed tokens itself.
+        """
         return self.runtime.forward_attention_decoder(
             ys_in_pad, ys_in_lens, memory[:1], reverse_weight
         )

@@ -33,7 +33,7 @@ class ASRModel(TrainableModel):
         self.skips_blanks = conf.skips_blanks
 
     def loss_weights(self, cr_weight: float | None = None) -> dict[str, float]:
-        """See TrainableModel.loss_weights; the attention decoder comes first."""
+        """Return {name of a loss: its weight in `loss`}; the attention decoder comes first."""
         return {"loss_att": self.attention_weight, **super().loss_weights(cr_weight)}
 
     @property
@@ -57,7 +57,7 @@ class ASRModel(TrainableModel):
 
     @property
     def most_labels(self) -> int | None:
-        """See TrainableModel.most_labels."""
+        """Most labels of an utterance that the trained decoder has positions for; None: any number."""
         most = self.decoder.max_tokens
         return None if most is None or self.attention_weight == 0 else most - self.prompt_length
 
@@ -68,7 +68,7 @@ class ASRModel(TrainableModel):
 
     @property
     def trained_weights(self) -> dict[str, float]:
-        """See SpeechModel.trained_weights."""
+        """{name in model_conf: weight} of the losses of CTC and of the attention decoder."""
         return {**super().trained_weights, "attention_weight": self.attention_weight}
 
     def _losses(

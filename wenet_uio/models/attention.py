@@ -155,8 +155,9 @@ class RelPositionMultiHeadedAttention(MultiHeadedAttention):
         past: torch.Tensor | None = None,
         padded: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """See MultiHeadedAttention.forward; `padded` is used by
-        ShiftedRelPositionMultiHeadedAttention only.
+        """Apply self-attention to x (B, T, D) -> (B, T, D), and keys and values for the next chunk.
+
+        `pos_emb` (1, K, D) has the positions of the keys; `padded` is of a subclass.
         """
         key, value, present = self.remember(x, past)
         position = self.split_heads(self.linear_pos(pos_emb))
@@ -262,13 +263,13 @@ class FireredAttention(ShiftedRelPositionMultiHeadedAttention):
         self.masks_padding = False  # distances do not depend on the end of an utterance
 
     def project_memory(self, memory: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """See MultiHeadedAttention.project_memory."""
+        """Project memory (B, T, D) to keys and values (B, G, T, d), with a norm before each."""
         key = self.linear_k(self.layer_norm_k(memory))
         value = self.linear_v(self.layer_norm_v(memory))
         return self.split_heads(key), self.split_heads(value)
 
     def project_query(self, x: torch.Tensor) -> torch.Tensor:
-        """See ShiftedRelPositionMultiHeadedAttention.project_query."""
+        """Normalise x (B, T, D), and project it to the queries of all heads (B, T, H * d)."""
         return self.linear_q(self.layer_norm_q(x))
 
 
@@ -295,7 +296,7 @@ class ShawMultiHeadedAttention(MultiHeadedAttention):
         pos_emb: torch.Tensor,
         past: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """See MultiHeadedAttention.forward."""
+        """Apply self-attention to x (B, T, D) -> (B, T, D), and keys and values for the next chunk."""
         key, value, present = self.remember(x, past)
         place = torch.arange(key.size(2), device=x.device)
         distance = place.unsqueeze(0) - place[key.size(2) - x.size(1) :].unsqueeze(1)

@@ -51,6 +51,7 @@ class CTC(nn.Module):
         self.smoothing = smoothing
         self.uses_all = True
         self._used: UsedUnits | None = None
+        """What the first loss read from the biases; None before it, and if all units are used."""
 
     def use_only(self, units: Collection[int]) -> int:
         """Give all units but these and blank the probability 0.
@@ -76,20 +77,26 @@ class CTC(nn.Module):
         """Return the number of units beside blank that are used, as the biases tell."""
         return int(self._is_used().sum()) - 1
 
-    def without_loss(self, target: torch.Tensor, target_lengths: torch.Tensor) -> torch.Tensor:
+    def lacks_loss(self, target: torch.Tensor, target_lengths: torch.Tensor) -> torch.Tensor:
         """Tell which utterances have no loss, because they have a unit that is not used.
+
+        The first loss of the layer reads from the biases which units are used. Before it, no
+        utterance is told.
 
         Args:
             target: (B, U) labels on the host; values beyond target_lengths are ignored.
             target_lengths: (B,) on the host.
 
         Returns:
-            (B,) bool; none before the first loss of the layer.
+            (B,) bool.
         """
         if self._used is None:
             return torch.zeros(len(target), dtype=torch.bool)
+
+        # Blank, which is always used, takes the place of padding.
         labelled = length_mask(target_lengths, target.size(1))
-        return self._used.unused[target.masked_fill(~labelled, self.blank)].any(dim=1)
+        labels = target.masked_fill(~labelled, self.blank)
+        return self._used.unused[labels].any(dim=1)
 
     def learn_used(self) -> None:
         """Compute losses over the used units alone, which the biases tell at the first loss."""
@@ -129,9 +136,8 @@ class CTC(nn.Module):
         Rows n and n + B / 2 are the views of utterance n; see `divergence_of_views`.
         """
         log_probs = self._log_probs(encoder_out)
-        return self._loss(log_probs, lengths, target, target_lengths), divergence_of_views(
-            log_probs, lengths
-        )
+        loss = self._loss(log_probs, lengths, target, target_lengths)
+        return loss, divergence_of_views(log_probs, lengths)
 
     def _log_probs(self, encoder_out: torch.Tensor) -> torch.Tensor:
         """Return log-probabilities of the used units, (B, T, V) or (B, T, N)."""
@@ -155,10 +161,9 @@ class CTC(nn.Module):
         # once for a device, because reading the biases waits for it
         if self._used is None or self._used.units.device != bias.device:
             is_used = self._is_used()
+            units = is_used.nonzero()[:, 0]
             places = torch.where(is_used, is_used.cumsum(0) - 1, -1)
-            self._used = UsedUnits(
-                is_used.nonzero()[:, 0], places, int(places[self.blank]), ~is_used.cpu()
-            )
+            self._used = UsedUnits(units, places, int(places[self.blank]), ~is_used.cpu())
 
         return self._used
 
@@ -169,13 +174,14 @@ class CTC(nn.Module):
         target: torch.Tensor,
         target_lengths: torch.Tensor,
     ) -> torch.Tensor:
-        """See `forward`; log_probs as `_log_probs` returns them."""
+        """Return the mean loss over utterances, 0-d, of log_probs (B, T, V or N) of the used units."""
         blank, is_known = self.blank, None
         used = self._used_units()
         if used is not None:
+            # Labels become places among the used units; blank, which is one, stands for padding.
             labelled = length_mask(target_lengths, target.size(1))
             target = used.places[target.masked_fill(~labelled, self.blank)]
-            is_known = (target >= 0).all(dim=1)
+            is_known = (target >= 0).all(dim=1)  # (B,): all units of the utterance are used
             blank, target = used.blank, target.clamp(min=0)
 
         losses = ctc_loss(
@@ -187,11 +193,13 @@ class CTC(nn.Module):
             reduction="none",
             zero_infinity=True,
         )
-        total = (losses if is_known is None else losses.masked_fill(~is_known, 0.0)).sum()
+        if is_known is not None:
+            losses = losses.masked_fill(~is_known, 0.0)
+
+        total = losses.sum()
         if self.smoothing > 0.0:
-            total = (1.0 - self.smoothing) * total + self.smoothing * divergence_from_uniform(
-                log_probs, lengths
-            )
+            divergence = divergence_from_uniform(log_probs, lengths)
+            total = (1.0 - self.smoothing) * total + self.smoothing * divergence
 
         return total / log_probs.size(0)
 

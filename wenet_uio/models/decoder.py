@@ -332,7 +332,7 @@ class BiTransformerDecoder(Decoder):
         r_ys_in_pad: torch.Tensor,
         reverse_weight: float,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See TransformerDecoder.forward."""
+        """Score the next token in both directions; arguments as in TransformerDecoder.forward."""
         forward_logits = self.left_decoder.score(memory, memory_mask, ys_in_pad, ys_in_lens)
         backward_logits = torch.zeros(1, device=memory.device)
         if reverse_weight > 0.0:
@@ -341,14 +341,14 @@ class BiTransformerDecoder(Decoder):
 
     @torch.jit.unused
     def start(self, memory: torch.Tensor, memory_mask: torch.Tensor) -> DecoderState:
-        """See TransformerDecoder.start; uses the left-to-right decoder."""
+        """Prepare B utterances for `forward_one_step` of the left-to-right decoder."""
         return self.left_decoder.start(memory, memory_mask)
 
     @torch.jit.unused
     def forward_one_step(
         self, state: DecoderState, tokens: torch.Tensor
     ) -> tuple[torch.Tensor, DecoderState]:
-        """See TransformerDecoder.forward_one_step; uses the left-to-right decoder."""
+        """Add one token (B, K) to every hypothesis of the left-to-right decoder."""
         return self.left_decoder.forward_one_step(state, tokens)
 
 

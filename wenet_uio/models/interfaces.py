@@ -25,7 +25,7 @@ class ScoringDecoder(Protocol):
         r_ys_in_pad: torch.Tensor,
         reverse_weight: float,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See TransformerDecoder.forward."""
+        """Score the next token after each given token; see TransformerDecoder.forward."""
         ...
 
 
@@ -129,11 +129,11 @@ class DecodingModel(Protocol):
         num_decoding_left_chunks: int = -1,
         simulate_streaming: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See ASRModel.encode."""
+        """Compute encoder frames (B, T', D) and lengths (B,) of features (B, T, F); see SpeechModel.encode."""
         ...
 
     def ctc_log_probs(self, encoder_out: torch.Tensor, blank_penalty: float = 0.0) -> torch.Tensor:
-        """See ASRModel.ctc_log_probs."""
+        """Compute CTC log-probabilities (B, T', V) of encoder frames (B, T', D)."""
         ...
 
     def to(self, device: torch.device | str) -> DecodingModel:
@@ -156,5 +156,5 @@ class AttentionModel(DecodingModel, RescoringModel, Protocol):
     def decoder_frames(
         self, encoder_out: torch.Tensor, lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See ASRModel.decoder_frames."""
+        """Return the frames (B, T'', D) that the decoder sees, and their lengths (B,)."""
         ...

@@ -67,7 +67,7 @@ def run_layer(
 
 
 class LayeredEncoder(Encoder):
-    """CMVN, input layer, then a stack of layers; whose interface is described above.
+    """CMVN, input layer, then a stack of layers with the interface above.
 
     `drop_rates`: share of the training batches that skip each layer. `strides`: factor by which
     each layer lowers the frame rate. `reductions`: factor by which the frame rate after each layer
@@ -105,7 +105,7 @@ class LayeredEncoder(Encoder):
         chunk_size: int = -1,
         num_left_chunks: int = -1,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See Encoder.forward."""
+        """Encode a batch of features (B, T, F) -> encoder frames (B, T', D), lengths (B,)."""
         return self._encode(feats, feats_lengths, chunk_size, num_left_chunks, None)
 
     @torch.jit.unused
@@ -240,7 +240,7 @@ class LayeredEncoder(Encoder):
         cnn_cache: torch.Tensor,
         att_mask: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """See Encoder.forward_chunk."""
+        """Encode one chunk (1, T, F) of one utterance -> (1, chunk, D), and both caches."""
         x, pos_emb, att_cache, cnn_cache = self._begin_chunk(xs, offset, att_cache, cnn_cache)
         forget = frames_to_forget(pos_emb.size(1), required_cache_size)
         bias: torch.Tensor | None = None
@@ -288,7 +288,7 @@ class LayeredEncoder(Encoder):
         caches: Sequence[Caches],
         keep: Sequence[int],
     ) -> tuple[torch.Tensor, list[Caches]]:
-        """See Encoder.forward_chunks."""
+        """Encode one chunk of each of B streams together -> (B, chunk, D), and their caches."""
         if self.global_cmvn is not None:
             xs = self.global_cmvn(xs)
 

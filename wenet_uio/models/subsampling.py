@@ -29,9 +29,9 @@ class Subsampling(nn.Module):
     `right_context`: output frame t depends on input frames rate * t .. rate * t + right_context.
     `optional_context`: the last of these input frames, which the end of an utterance need not have.
     `obstacle`: the reason why chunks give other frames than the whole utterance; empty if they do
-    not. `masks_padding`: an utterance in a batch has the frames that it has alone; False: what
-    WeNet gives, which for some
-        input layers depends on the padding.
+    not.
+    `masks_padding`: an utterance in a batch has the frames that it has alone; False: what WeNet
+    gives, which for some input layers depends on the padding.
     """
 
     obstacle = ""
@@ -58,8 +58,8 @@ class Subsampling(nn.Module):
         return self.pos_enc(self.project_in_pieces(x), offset)
 
     def project_in_pieces(self, x: torch.Tensor) -> torch.Tensor:
-        """Return `project`; outside of training, the frames of long features are computed PIECE by
-        PIECE to save memory.
+        """Convert features x (B, T, F) to frames (B, T', D) without positions; outside of training, long
+        features are converted PIECE frames at a time to save memory.
         """
         if self.piece == 0 or self.training or self.optional_context > 0:
             return self.project(x)
@@ -115,7 +115,7 @@ class LinearNoSubsampling(Subsampling):
         )
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
-        """See Subsampling.project."""
+        """Convert features x (B, T, F) to frames (B, T', D) without positions."""
         return self.out(x)
 
 
@@ -167,7 +167,7 @@ class Conv2dSubsampling4(Subsampling):
         )
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
-        """See Subsampling.project."""
+        """Convert features x (B, T, F) to frames (B, T', D) without positions."""
         return self._project_maps(self.conv(x.unsqueeze(1)))
 
     def _project_maps(self, maps: torch.Tensor) -> torch.Tensor:
@@ -185,13 +185,18 @@ class FireredConv2dSubsampling4(Conv2dSubsampling4):
     obstacle = "input_layer firered_conv2d4 pads each chunk with zeros"
 
     def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
-        """See Subsampling.output_lengths. In WeNet a window in the padding counts too."""
-        more = 3 if self.masks_padding else 9
-        windows = torch.div(lengths + more, 4, rounding_mode="floor").clamp(max=frames)
+        """Convert input lengths (B,) to output lengths (B,): a window for each fourth input frame.
+
+        WeNet also counts the windows that begin in the 6 frames of zeros after the utterance.
+        """
+        # Rounded up: ceil(L / 4) windows begin in an utterance of L frames, ceil((L + 6) / 4) before
+        # the end of the zeros.
+        begins = lengths if self.masks_padding else lengths + self.right_context
+        windows = torch.div(begins + 3, 4, rounding_mode="floor").clamp(max=frames)
         return windows.masked_fill(lengths == 0, 0)
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
-        """See Subsampling.project."""
+        """Convert features x (B, T, F) to frames (B, T', D) without positions."""
         x = pad(x, (0, 0, 0, self.right_context)).unsqueeze(1)
         return self._project_maps(self.conv(x))
 
@@ -199,8 +204,8 @@ class FireredConv2dSubsampling4(Conv2dSubsampling4):
     def forward_batch(
         self, x: torch.Tensor, lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """See Subsampling.forward_batch. The convolutions see zeros beyond the end of an
-        utterance.
+        """Convert padded features (B, T, F) of `lengths` (B,) to frames, positions and lengths; the
+        convolutions see zeros beyond the end of an utterance.
         """
         if self.masks_padding:
             x = x.masked_fill(~length_mask(lengths, x.size(1)).unsqueeze(2), 0.0)
@@ -225,7 +230,7 @@ class Conv2dSubsampling6(Subsampling):
         self.linear = nn.Linear(output_size * width_after(input_size, self.SHAPES), output_size)
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
-        """See Subsampling.project."""
+        """Convert features x (B, T, F) to frames (B, T', D) without positions."""
         maps = self.conv(x.unsqueeze(1))
         if self.training and not torch.jit.is_scripting():  # pyright: ignore[reportPrivateImportUsage]
             return projected(maps, self.linear)
@@ -246,7 +251,9 @@ class Conv2dSubsampling2(Conv2dSubsampling4):
     RATE, RIGHT_CONTEXT = 2, 2
 
     def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
-        """See Subsampling.output_lengths. In WeNet a window that ends in the padding counts too."""
+        """Convert input lengths (B,) to output lengths (B,); in WeNet all windows that begin in the
+        utterance count, ceil(L / 2), also those that end in the padding.
+        """
         if self.masks_padding:
             return super().output_lengths(lengths, frames, padded)
         windows = torch.div(lengths + 1, 2, rounding_mode="floor").clamp(max=frames)
@@ -270,22 +277,22 @@ class Conv1dSubsampling2(Subsampling):
         )
 
     def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
-        """See Subsampling.output_lengths. Half of the frames, rounded up; in WeNet, which does not
-        mask padding, down if `padded` is even.
+        """Halve input lengths (B,), rounded up; in WeNet, which does not mask padding, rounded down
+        if `padded`, the length of the batch, is even.
         """
         round_up = 1 if self.masks_padding else padded % 2
         return torch.div(lengths + round_up, 2, rounding_mode="floor").clamp(max=frames)
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
-        """See Subsampling.project."""
+        """Convert features x (B, T, F) to frames (B, T', D) without positions."""
         return self.conv(x.transpose(1, 2)).transpose(1, 2)
 
     @torch.jit.unused
     def forward_batch(
         self, x: torch.Tensor, lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """See Subsampling.forward_batch. Both convolutions see zeros beyond the end of an
-        utterance.
+        """Convert padded features (B, T, F) of `lengths` (B,) to frames, positions and lengths; both
+        convolutions see zeros beyond the end of an utterance.
         """
         if not self.masks_padding:
             return super().forward_batch(x, lengths)
@@ -309,7 +316,7 @@ class StackNFramesSubsampling(Subsampling):
         self.out = nn.Linear(2 * input_size, output_size)
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
-        """See Subsampling.project."""
+        """Convert features x (B, T, F) to frames (B, T', D) without positions."""
         pairs = x.size(1) // 2
         stacked = x[:, : 2 * pairs].reshape(x.size(0), pairs, 2 * x.size(2))
         return self.out(self.norm(stacked))
@@ -356,7 +363,7 @@ class DepthwiseConv2dSubsampling4(Subsampling):
         return spread(self.dw_conv(self.pw_conv(x.unsqueeze(1)).relu()).relu())
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
-        """See Subsampling.project."""
+        """Convert features x (B, T, F) to frames (B, T', D) without positions."""
         return self.input_proj(self.convolve(x))
 
 
@@ -390,7 +397,7 @@ class SeparableConv2dSubsampling8(Subsampling):
         self.out = nn.Linear(channels * width_after(input_size, SHAPES), output_size)
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
-        """See Subsampling.project."""
+        """Convert features x (B, T, F) to frames (B, T', D) without positions."""
         maps = self.conv(x.unsqueeze(1))
         if self.training and not torch.jit.is_scripting():  # pyright: ignore[reportPrivateImportUsage]
             return projected(maps, self.out)

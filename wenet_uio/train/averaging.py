@@ -23,7 +23,7 @@ from wenet_uio.config.yaml_file import read_yaml
 from wenet_uio.models.lora import is_lora, merge_lora
 from wenet_uio.models.weights import read_weights
 from wenet_uio.train.baseline import BEFORE, Baseline
-from wenet_uio.train.checkpoint import numbered
+from wenet_uio.train.checkpoint import numbered_files
 
 log = logging.getLogger(__name__)
 
@@ -68,15 +68,17 @@ def choose_epochs(
         OSError: the yaml of an epoch cannot be opened.
         ValueError: no epoch is left to choose from, or a yaml has no loss.
     """
-    epochs = [Epoch(number, path) for number, path in numbered(Path(folder), "epoch_*.pt")]
+    epochs = [Epoch(number, path) for number, path in numbered_files(Path(folder), "epoch_*.pt")]
     last = math.inf if max_epoch is None else max_epoch
     allowed = [epoch for epoch in epochs if min_epoch <= epoch.number <= last]
-    allowed = _not_spoilt(allowed, Path(folder))
+    allowed = _leave_out_spoilt(allowed, Path(folder))
     baseline = Baseline.of(Path(folder))
     if baseline and allowed:
-        allowed = _not_worse(allowed, baseline, Path(folder))
+        allowed = _leave_out_worse(allowed, baseline, Path(folder))
 
-    chosen = _by_loss(allowed) if val_best else sorted(allowed, key=lambda epoch: -epoch.number)
+    chosen = (
+        _sort_by_loss(allowed) if val_best else sorted(allowed, key=lambda epoch: -epoch.number)
+    )
     if not chosen:
         upper = "" if max_epoch is None else max_epoch
         raise ValueError(
@@ -87,7 +89,7 @@ def choose_epochs(
     return chosen[:num]
 
 
-def with_start(epochs: Sequence[Epoch], folder: str | Path) -> list[Epoch]:
+def add_start(epochs: Sequence[Epoch], folder: str | Path) -> list[Epoch]:
     """Add the trained model that a run started from, unless it is there: the last, number BEFORE.
 
     Raises:
@@ -99,7 +101,7 @@ def with_start(epochs: Sequence[Epoch], folder: str | Path) -> list[Epoch]:
             "out --with_start"
         )
 
-    start = [] if any(epoch.number == BEFORE for epoch in epochs) else [_start_of(Path(folder))]
+    start = [] if any(epoch.number == BEFORE for epoch in epochs) else [_start_epoch(Path(folder))]
     return [*epochs, *start]
 
 
@@ -118,7 +120,7 @@ def check_common_start(folders: Sequence[str | Path], *, merges_lora: bool = Fal
     """
     runs = [Path(folder) for folder in folders]
     _check_runs(runs)
-    first = read_weights(_start_of(runs[0]).weights)
+    first = read_weights(_start_epoch(runs[0]).weights)
     of_source = {name: value for name, value in first.items() if not is_lora(name)}
     if len(of_source) < len(first) and not merges_lora:
         raise ValueError(
@@ -145,7 +147,7 @@ def _check_runs(runs: Sequence[Path]) -> None:
 
 def _compare_start(run: Path, other: Path, start_of_other: Mapping[str, torch.Tensor]) -> None:
     """Warn if a run started with some other weights than the `other` one; raise if with most."""
-    start = read_weights(_start_of(run).weights)
+    start = read_weights(_start_epoch(run).weights)
     unlike = [
         name
         for name, value in start_of_other.items()
@@ -167,13 +169,13 @@ def _compare_start(run: Path, other: Path, start_of_other: Mapping[str, torch.Te
         )
 
 
-def _not_worse(epochs: Sequence[Epoch], baseline: Baseline, folder: Path) -> list[Epoch]:
+def _leave_out_worse(epochs: Sequence[Epoch], baseline: Baseline, folder: Path) -> list[Epoch]:
     """Return the epochs that are no worse than the start of the run, or the start if all are."""
     worse = [
         epoch
         for epoch in epochs
         if epoch.weights.with_suffix(".yaml").exists()
-        and baseline.is_better(_losses_of(epoch.weights))
+        and baseline.is_better(_validation_losses(epoch.weights))
     ]
     if worse:
         names = ", ".join(epoch.weights.name for epoch in worse)
@@ -182,15 +184,15 @@ def _not_worse(epochs: Sequence[Epoch], baseline: Baseline, folder: Path) -> lis
         return [epoch for epoch in epochs if epoch not in worse]
 
     log.warning("%s: no epoch is better than the model before fine-tuning, which is taken", folder)
-    return [_start_of(folder)]
+    return [_start_epoch(folder)]
 
 
-def _start_of(folder: Path) -> Epoch:
+def _start_epoch(folder: Path) -> Epoch:
     """Return the weights of a run before its first step."""
     return Epoch(BEFORE, folder / f"{INIT}.pt")
 
 
-def _losses_of(weights: Path) -> dict[str, float]:
+def _validation_losses(weights: Path) -> dict[str, float]:
     """Return the validation losses in the yaml beside the weights.
 
     Raises:
@@ -203,7 +205,7 @@ def _losses_of(weights: Path) -> dict[str, float]:
     return losses
 
 
-def _not_spoilt(epochs: Sequence[Epoch], folder: Path) -> list[Epoch]:
+def _leave_out_spoilt(epochs: Sequence[Epoch], folder: Path) -> list[Epoch]:
     """Leave out the epochs whose validation loss is not finite, with a warning.
 
     Raises:
@@ -240,7 +242,7 @@ def _recorded_loss(path: Path) -> Any:
     return losses.get("loss") if isinstance(losses, dict) else record.get("cv_loss")
 
 
-def _by_loss(epochs: Sequence[Epoch]) -> list[Epoch]:
+def _sort_by_loss(epochs: Sequence[Epoch]) -> list[Epoch]:
     """Return the epochs by their validation loss, best first; those without a yaml are left out.
 
     Of equal losses the newest is first.
@@ -285,11 +287,11 @@ def average_weights(paths: Sequence[Path], lora: LoraConf | None = None) -> dict
         OSError, ValueError: a file cannot be read, is not a state dict, is of another model than
             the first, or has no low-rank weights to merge.
     """
-    first = merged(read_weights(paths[0]), lora)
+    first = merge_if_lora(read_weights(paths[0]), lora)
     shapes = {name: value.shape for name, value in first.items()}
     sums = {name: value.double() for name, value in first.items() if value.is_floating_point()}
     for path in paths[1:]:
-        weights = merged(read_weights(path), lora)
+        weights = merge_if_lora(read_weights(path), lora)
         if {name: value.shape for name, value in weights.items()} != shapes:
             raise ValueError(
                 f"{path}: not of the same model as {paths[0]}; names or shapes of the weights "
@@ -300,15 +302,17 @@ def average_weights(paths: Sequence[Path], lora: LoraConf | None = None) -> dict
             total += weights[name]
 
     means = {name: (total / len(paths)).to(first[name].dtype) for name, total in sums.items()}
-    return _tied({**first, **means}, first)
+    return _tie_weights({**first, **means}, first)
 
 
-def merged(weights: dict[str, torch.Tensor], lora: LoraConf | None) -> dict[str, torch.Tensor]:
+def merge_if_lora(
+    weights: dict[str, torch.Tensor], lora: LoraConf | None
+) -> dict[str, torch.Tensor]:
     """Return weights with low-rank weights merged, if `lora` is their config."""
     return weights if lora is None else merge_lora(weights, lora)
 
 
-def _tied(
+def _tie_weights(
     weights: dict[str, torch.Tensor], like: dict[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
     """Return the weights; those that are one tensor in `like` are one tensor."""
@@ -327,11 +331,13 @@ def usual_range(folder: str | Path, last: int) -> int | None:
     all epochs: the average is exponential or has a first step, or no earlier average was kept.
     """
     folder = Path(folder)
-    record = _record(folder, last)
+    record = _read_record(folder, last)
     if record["decay"] is not None or record["since"]:
         return None
 
-    kept = [epoch for epoch, _ in numbered(folder, f"{RUNNING}_*.pt") if epoch <= last - EPOCHS]
+    kept = [
+        epoch for epoch, _ in numbered_files(folder, f"{RUNNING}_*.pt") if epoch <= last - EPOCHS
+    ]
     return last - max(kept) if kept else None
 
 
@@ -348,7 +354,7 @@ def running_weights(
             read.
     """
     folder = Path(folder)
-    weights, record = _running(folder, last)
+    weights, record = _read_running_average(folder, last)
     before = -1 if num is None else last - num
     if before < 0:
         return weights
@@ -359,7 +365,7 @@ def running_weights(
             "epochs; leave out --num"
         )
 
-    earlier_weights, earlier_record = _running(folder, before)
+    earlier_weights, earlier_record = _read_running_average(folder, before)
     total, past = record["count"], earlier_record["count"]
     if not past:
         return weights
@@ -381,17 +387,19 @@ def running_weights(
     return {**weights, **means}
 
 
-def _running(folder: Path, epoch: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+def _read_running_average(
+    folder: Path, epoch: int
+) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """Return the running average at the end of an epoch, and its record.
 
     The average is empty if nothing is averaged yet.
     """
-    record = _record(folder, epoch)
+    record = _read_record(folder, epoch)
     weights = read_weights(folder / f"{RUNNING}_{epoch}.pt") if record["count"] else {}
     return weights, record
 
 
-def _record(folder: Path, epoch: int) -> dict[str, Any]:
+def _read_record(folder: Path, epoch: int) -> dict[str, Any]:
     """Read the record of the running average from the yaml of an epoch."""
     values = read_yaml(folder / f"epoch_{epoch}.yaml")
     record = values.get("model_avg") if isinstance(values, dict) else None
@@ -410,10 +418,10 @@ def newest_running(folder: str | Path, min_epoch: int = 0, max_epoch: int | None
     last = math.inf if max_epoch is None else max_epoch
     averaged = [
         Epoch(number, folder / f"epoch_{number}.pt")
-        for number, _ in numbered(folder, f"{RUNNING}_*.pt")
+        for number, _ in numbered_files(folder, f"{RUNNING}_*.pt")
         if min_epoch <= number <= last
     ]
-    epochs = [epoch.number for epoch in _not_spoilt(averaged, folder)]
+    epochs = [epoch.number for epoch in _leave_out_spoilt(averaged, folder)]
     if not epochs:
         raise ValueError(
             f"{folder}: no {RUNNING}_N.pt; train with model_avg, with an interval of fewer steps "

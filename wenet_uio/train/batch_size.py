@@ -85,7 +85,7 @@ class Unsplit(SizeLimit):
         raise MemoryError(self.refusal(batches, number, reason))
 
 
-def train_on(
+def train_on_noise(
     config: Config, world: World, shape: Shape, utterances: int, *, with_ddp: bool
 ) -> None:
     """Train STEPS steps on a batch without padding.
@@ -104,7 +104,7 @@ def train_on(
     engine.connect()
     assert config.input_dim is not None, "read_config sets both sizes"
     assert config.vocab_size is not None
-    batch = batch_of(shape, utterances, config.feature_dim, config.vocab_size)
+    batch = noise_batch(shape, utterances, config.feature_dim, config.vocab_size)
     if config.dataset_conf.views.number == 2:
         batch.other_feats = torch.randn_like(batch.feats)
 
@@ -112,7 +112,7 @@ def train_on(
         engine.step([batch], number, {})
 
 
-def batch_of(shape: Shape, utterances: int, feature_dim: int, vocab_size: int) -> Batch:
+def noise_batch(shape: Shape, utterances: int, feature_dim: int, vocab_size: int) -> Batch:
     """Return a batch of noise with random labels."""
     return Batch(
         keys=tuple(str(number) for number in range(utterances)),
@@ -138,7 +138,7 @@ def limited_process(work: Callable[[], None], memory: int) -> int | None:
     """
     receiver, sender = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("fork").Process(
-        target=_limited, args=(work, memory, sender)
+        target=_run_limited, args=(work, memory, sender)
     )
     process.start()
     sender.close()
@@ -155,10 +155,10 @@ def limited_process(work: Callable[[], None], memory: int) -> int | None:
     return peak if peak is not None and peak <= memory else None
 
 
-def _limited(work: Callable[[], None], memory: int, sender: Connection) -> None:
+def _run_limited(work: Callable[[], None], memory: int, sender: Connection) -> None:
     """Run `work` in this process, which is forked; send its peak memory and its error message."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # hides what an abort prints
-    free_bytes = memory - _status("VmRSS")
+    free_bytes = memory - _process_bytes("VmRSS")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     peak, failure = None, ""
 
@@ -166,10 +166,10 @@ def _limited(work: Callable[[], None], memory: int, sender: Connection) -> None:
         if free_bytes <= 0:
             raise MemoryError
 
-        allowed = _status("VmData") + free_bytes
+        allowed = _process_bytes("VmData") + free_bytes
         resource.setrlimit(resource.RLIMIT_DATA, (allowed, allowed))
         work()
-        peak = _status("VmHWM")
+        peak = _process_bytes("VmHWM")
     except Exception as error:
         if not is_out_of_memory(error):
             failure = f"{type(error).__name__}: {error}"
@@ -178,7 +178,7 @@ def _limited(work: Callable[[], None], memory: int, sender: Connection) -> None:
     os._exit(0)  # skips clean-up handlers, which belong to the parent
 
 
-def _status(name: str) -> int:
+def _process_bytes(name: str) -> int:
     """Return a size in /proc/self/status, in bytes."""
     line = re.search(rf"^{name}:\s*(\d+) kB$", Path("/proc/self/status").read_text(), re.M)
     assert line is not None, "Linux has this line"
@@ -194,7 +194,7 @@ def cpu_trial(config: Config, memory: int, *, with_ddp: bool) -> Trial:
 
     def trial(shape: Shape, utterances: int) -> int | None:
         return limited_process(
-            lambda: train_on(config, world, shape, utterances, with_ddp=with_ddp), memory
+            lambda: train_on_noise(config, world, shape, utterances, with_ddp=with_ddp), memory
         )
 
     return trial
@@ -210,7 +210,7 @@ def cuda_trial(config: Config, memory: int, *, with_ddp: bool) -> Trial:
         torch.cuda.reset_peak_memory_stats(world.device)
         peak = None
         try:
-            train_on(config, world, shape, utterances, with_ddp=with_ddp)
+            train_on_noise(config, world, shape, utterances, with_ddp=with_ddp)
             peak = torch.cuda.max_memory_reserved(world.device)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
@@ -265,7 +265,7 @@ def largest_batches(
     return batches
 
 
-def without_unfit(
+def leave_out_unfit(
     policy: DurationBucketPolicy, shapes: Sequence[Shape | None]
 ) -> list[Shape | None]:
     """Return the shapes of the buckets. What fits no bucket of (seconds, tokens) is told, because
@@ -309,7 +309,7 @@ def batch_conf_yaml(
     batch_conf = {
         "batch_type": "bucket",
         "bucket_duration_bins": bins,
-        "bucket_batch_size": _sizes(batches),
+        "bucket_batch_size": _bucket_sizes(batches),
     }
     if policy.lenient:
         batch_conf["bucket_choice"] = "lenient"
@@ -329,7 +329,7 @@ def batch_conf_yaml(
     )
 
 
-def _sizes(batches: Sequence[LargestBatch | None]) -> list[int]:
+def _bucket_sizes(batches: Sequence[LargestBatch | None]) -> list[int]:
     """Return the batch size of each bucket; batches are ordered from the shortest utterances."""
     size = min(batch.utterances for batch in batches if batch)
     sizes: list[int] = []

@@ -352,11 +352,11 @@ class RunFolder:
 
     def _states(self) -> list[Path]:
         """Return paths of the states, newest first."""
-        return [path for _, path in sorted(numbered(self.path, "state_*.pt"), reverse=True)]
+        return [path for _, path in sorted(numbered_files(self.path, "state_*.pt"), reverse=True)]
 
     def _epochs(self) -> dict[int, float]:
         """Return {epoch: validation loss} of all epochs with a yaml."""
-        records = ((epoch, path) for epoch, path in numbered(self.path, "epoch_*.yaml"))
+        records = ((epoch, path) for epoch, path in numbered_files(self.path, "epoch_*.yaml"))
         return {epoch: read_yaml(path)["loss_dict"]["loss"] for epoch, path in records}
 
 
@@ -383,23 +383,23 @@ def _load_state(path: Path) -> dict[str, Any]:
     """
     state = load_checked(path)
     refuse_nonfinite(
-        dict(_tensors(state)),
+        dict(_nested_tensors(state)),
         path,
         "start a run in another folder with --checkpoint and an earlier epoch",
     )
     return state
 
 
-def _tensors(content: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+def _nested_tensors(content: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the tensors in nested dictionaries, with names such as `optimizer/ctc.bias/exp_avg`."""
     if isinstance(content, torch.Tensor):
         yield name, content
     elif isinstance(content, Mapping):
         for key, value in content.items():
-            yield from _tensors(value, f"{name}/{key}" if name else str(key))
+            yield from _nested_tensors(value, f"{name}/{key}" if name else str(key))
 
 
-def numbered(folder: Path, pattern: str) -> list[tuple[int, Path]]:
+def numbered_files(folder: Path, pattern: str) -> list[tuple[int, Path]]:
     """Return (number, path) of the files whose names match `pattern` with a number in place of `*`.
 
     Raises:
@@ -418,7 +418,7 @@ def changes_since(state: Mapping[str, Any], config: Config, seed: int) -> list[s
     """
     then, now = shown_values(state["config"]), shown_values(config.model_dump(mode="json"))
     now = with_names_of(now, then)
-    return differences({**then, "seed": state["seed"]}, {**now, "seed": seed})
+    return config_differences({**then, "seed": state["seed"]}, {**now, "seed": seed})
 
 
 def changed_lists(
@@ -433,7 +433,7 @@ def changed_lists(
     for name, record in now.items():
         former = before[name]
         if former["digest"] != record["digest"]:
-            former_size, size = _size_in_words(former), _size_in_words(record)
+            former_size, size = _describe_size(former), _describe_size(record)
             unlike = "other utterances, another order or other shards"
             change = unlike if former_size == size else f"{former_size} -> {size}"
             changes.append(f"{name} {record['list']}: {change}")
@@ -446,18 +446,20 @@ def changed_lists(
     return changes
 
 
-def _size_in_words(record: Mapping[str, Any]) -> str:
+def _describe_size(record: Mapping[str, Any]) -> str:
     """Describe how large the list of a record is."""
     return f"{record['utterances']} utterances and {record['hours']} hours"
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:
+def config_differences(
+    before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = ""
+) -> list[str]:
     """List the differences between two dumped configs, as `path: old -> new` lines."""
     changes: list[str] = []
     for key in {**before, **now}:
         old, new = before.get(key), now.get(key)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            changes += differences(old, new, f"{prefix}{key}.")
+            changes += config_differences(old, new, f"{prefix}{key}.")
         elif old != new:
             changes.append(f"{prefix}{key}: {old} -> {new}")
 

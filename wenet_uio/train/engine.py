@@ -32,15 +32,21 @@ from wenet_uio.models.clock import set_clocks
 from wenet_uio.models.trainable_model import TrainableModel
 from wenet_uio.models.weights import fill
 from wenet_uio.train.distributed import World, seed_everything
-from wenet_uio.train.layers import compile_layers, compiles, freeze, train_mode, warm_up
+from wenet_uio.train.layers import (
+    compile_layers,
+    compiles_layers,
+    freeze_weights,
+    train_mode,
+    warm_up,
+)
 from wenet_uio.train.memory import Failure, SizeLimit, TooLarge
-from wenet_uio.train.metrics import count, loss_sums
-from wenet_uio.train.micro_batches import emptied, joined_on, on_device
+from wenet_uio.train.metrics import count_batches, loss_sums
+from wenet_uio.train.micro_batches import emptied_batch, join_on_device, on_device
 from wenet_uio.train.objective import Objective, allows_few_shapes, cr_weight
 from wenet_uio.train.optimizer import (
     build_optimizer,
+    collect_on_rank_0,
     load_optimizer_state,
-    on_rank_0,
     optimizer_state,
     part_of_rank,
 )
@@ -68,7 +74,7 @@ class Engine:
         """How far the learning rates are ahead of the steps and epochs, see timing.py."""
         self.config = config
         self.model = model.to(world.device)
-        freeze(self.model, config)
+        freeze_weights(self.model, config)
         self.stored_frames = StoredFrames(self.model, config) if config.store_frames else None
         self.model.training_encoder = self.stored_frames
         self.names = model.loss_names
@@ -89,7 +95,7 @@ class Engine:
         self.saved: Mapping[str, Any] | None = None
         self.size_limit = SizeLimit(config.dataset_conf)
         self.statistics = Statistics(self.model)
-        self.cold = compiles(config, world.device)
+        self.cold = compiles_layers(config, world.device)
         """True until the layers are compiled, if they are to be."""
 
     def connect(self) -> None:
@@ -160,7 +166,7 @@ class Engine:
         if self.cold and not self.in_step:
             self._warm_up(micro_batches)
 
-        counts = {**count(micro_batches), **extra_sums}
+        counts = {**count_batches(micro_batches), **extra_sums}
         sums_over_ranks = self.world.sum(self.vector(list(counts.values())))
         totals = dict(zip(counts, sums_over_ranks, strict=True))
 
@@ -283,7 +289,7 @@ class Engine:
                 with nullcontext() if exchanges else self.apart():
                     # No name for the joined batch: it would hold its memory during the next pass.
                     losses += self._backward(
-                        joined_on(device, group), of_all, exchanges, views_weight
+                        join_on_device(device, group), of_all, exchanges, views_weight
                     )
             except (RuntimeError, MemoryError) as error:
                 failure = Failure.of(error)
@@ -340,7 +346,7 @@ class Engine:
         if not self.in_step:
             return passes
         most = int(self.world.largest(torch.tensor([len(passes)])))
-        empty_pass = [emptied(passes[0][0])]
+        empty_pass = [emptied_batch(passes[0][0])]
         return passes + [empty_pass] * (most - len(passes))
 
     def _backward(
@@ -361,7 +367,7 @@ class Engine:
             Sums of the losses, see `loss_sums`.
         """
         losses = self.synced(on_device(batch, self.world.device), views_weight)
-        counts = count([batch])
+        counts = count_batches([batch])
         # Engines average over the ranks, so that the factor world.size gives each utterance the
         # weight 1 / utterances.
         shares = {
@@ -441,7 +447,7 @@ class Engine:
 
         All ranks must call this together.
         """
-        return on_rank_0(self.model.state_dict(), self.world.rank)
+        return collect_on_rank_0(self.model.state_dict(), self.world.rank)
 
     def state_dict(self) -> dict[str, Any]:
         """Return weights, optimizer state, scaler and seed.

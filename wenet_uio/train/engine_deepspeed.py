@@ -16,8 +16,8 @@ from wenet_uio.config import Config
 from wenet_uio.models.trainable_model import TrainableModel
 from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine
-from wenet_uio.train.layers import contiguous
-from wenet_uio.train.optimizer import on_rank_0
+from wenet_uio.train.layers import make_contiguous
+from wenet_uio.train.optimizer import collect_on_rank_0
 from wenet_uio.train.update import Reading, ReadingOf
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class DeepspeedEngine(Engine):
         self.deepspeed: Any = deepspeed
 
     def connect(self) -> None:
-        """As Engine.connect; DeepSpeed wraps the model together with its optimizer."""
+        """Connect the model to the other ranks; DeepSpeed wraps it together with its optimizer."""
         if not dist.is_initialized():
             raise ValueError(
                 "train_engine deepspeed: needs several processes (torchrun); use torch_ddp for one"
@@ -87,7 +87,7 @@ class DeepspeedEngine(Engine):
 
     def wrap(self) -> None:
         """Lay out the weights; `connect` gives the model to DeepSpeed."""
-        contiguous(self.model)
+        make_contiguous(self.model)
 
     def backward(self, loss: torch.Tensor, last: bool) -> None:
         """Add to the gradients; DeepSpeed averages them over the ranks in the `last` pass."""
@@ -101,17 +101,20 @@ class DeepspeedEngine(Engine):
         return reading_of(torch.tensor(norm, dtype=torch.float64, device=self.world.device))
 
     def disconnect(self) -> None:
-        """As Engine.disconnect."""
+        """Release the connections to the other ranks, and what DeepSpeed holds."""
         super().disconnect()
         if hasattr(self, "zero"):
             self.zero.destroy()
 
     def state_dict(self) -> dict[str, Any]:
-        """As Engine.state_dict."""
+        """Return weights, optimizer state, scaler and seed, complete on rank 0."""
         return {**super().state_dict(), "optimizer": self._optimizer_state()}
 
     def _optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
-        """As optimizer.optimizer_state, gathered weight by weight from the ranks' flat shares."""
+        """Return {name of a weight: its complete state} on rank 0, empty on other ranks.
+
+        The state is gathered weight by weight from the flat shares of the ranks.
+        """
         share = next((share for share in self._shares() if share in self.optimizer.state), None)
         if share is None:
             return {}
@@ -126,7 +129,7 @@ class DeepspeedEngine(Engine):
 
         for name, weight in self._trained().items():
             weight_state = {key: get(weight, key) for key in keys}
-            state[name] = on_rank_0({**common, **weight_state}, self.world.rank)
+            state[name] = collect_on_rank_0({**common, **weight_state}, self.world.rank)
 
         return {} if self.world.rank else state
 

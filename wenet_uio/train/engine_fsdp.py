@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from wenet_uio.train.engine import Engine
-from wenet_uio.train.layers import contiguous, layers_of
+from wenet_uio.train.layers import layers_of, make_contiguous
 
 
 class FsdpEngine(Engine):
@@ -44,13 +44,13 @@ class FsdpEngine(Engine):
         # as with torch_ddp. An exchange in 16 bits would also round the weights of norms and
         # embeddings, which autocast computes in fp32.
         policy = MixedPrecisionPolicy(reduce_dtype=torch.float32, cast_forward_inputs=False)
-        contiguous(self.model)
+        make_contiguous(self.model)
         for layer in (*layers_of(self.model), self.model):
             fully_shard(layer, mesh=mesh, mp_policy=policy)
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """As Engine.apart."""
+        """Return a context in which backward passes do not exchange gradients."""
         if not isinstance(self.model, FSDPModule):
             yield
             return

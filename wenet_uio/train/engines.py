@@ -22,7 +22,7 @@ from wenet_uio.dataset.types import Batch
 from wenet_uio.models.trainable_model import TrainableModel
 from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine
-from wenet_uio.train.micro_batches import emptied
+from wenet_uio.train.micro_batches import emptied_batch
 
 STEADY = 2
 """Backward passes after which the gradient buckets no longer change: DDP reorders them after the
@@ -108,7 +108,7 @@ class DdpEngine(Engine):
             return
 
         while not self.exchange.steady:
-            self._backward(emptied(batch), of_all, last=True)
+            self._backward(emptied_batch(batch), of_all, last=True)
         self.optimizer.zero_grad(set_to_none=True)
 
     def complete_exchange(self) -> None:
@@ -127,7 +127,7 @@ class DdpEngine(Engine):
         self.wrap()
 
     def apart(self) -> Any:
-        """As Engine.apart."""
+        """Return a context in which backward passes do not exchange gradients."""
         if isinstance(self.synced, DistributedDataParallel):
             return self.synced.no_sync()
         return nullcontext()

@@ -19,7 +19,7 @@ from wenet_uio.train.distributed import World
 PACKAGES = ("torch", "torchaudio", "numpy", "soundfile", "sentencepiece")
 
 
-def environment(world: World, step: int) -> dict[str, Any]:
+def describe_start(world: World, step: int) -> dict[str, Any]:
     """Describe a start of the run, as values for environment.yaml.
 
     Args:
@@ -30,7 +30,7 @@ def environment(world: World, step: int) -> dict[str, Any]:
         "started": time.strftime("%Y-%m-%d %H:%M:%S"),
         "first_step": step,
         "command": " ".join(sys.argv),
-        "commit": _commit(),
+        "commit": _current_commit(),
         "ranks": world.size,
         "device": world.device.type,
         "gpus": ", ".join(f"{gpus.count(name)} x {name}" for name in dict.fromkeys(gpus)) or "none",
@@ -40,19 +40,19 @@ def environment(world: World, step: int) -> dict[str, Any]:
         "fbank_on_cpu": compiled().way,
         "system": platform.platform(),
         "python": platform.python_version(),
-        **{package: _version(package) for package in PACKAGES},
+        **{package: _installed_version(package) for package in PACKAGES},
         **({"cuda": torch.version.cuda} if torch.version.cuda else {}),
     }
 
 
-def _version(package: str) -> str:
+def _installed_version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:  # some runs do not need it
         return "not installed"
 
 
-def _commit() -> str:
+def _current_commit() -> str:
     """Return the commit of the working tree with this file, with `+` if it has changes.
 
     `unknown` outside of a git repository.

@@ -17,8 +17,8 @@ from wenet_uio.models.lora import is_lora
 from wenet_uio.models.trainable_model import TrainableModel
 from wenet_uio.train.distributed import seed_everything
 from wenet_uio.train.memory import Failure, free_cached
-from wenet_uio.train.micro_batches import join, on_device
-from wenet_uio.train.optimizer import parts_of
+from wenet_uio.train.micro_batches import join_batches, on_device
+from wenet_uio.train.optimizer import weights_of_modules
 
 
 def layers_of(model: nn.Module) -> Iterator[nn.Module]:
@@ -28,7 +28,7 @@ def layers_of(model: nn.Module) -> Iterator[nn.Module]:
             yield from module
 
 
-def contiguous(model: nn.Module) -> None:
+def make_contiguous(model: nn.Module) -> None:
     """Make all weights contiguous, for engines that share them by rows.
 
     Some kernels are stored channels last.
@@ -43,7 +43,7 @@ DRAWS = 4
 log = logging.getLogger(__name__)
 
 
-def compiles(config: Config, device: torch.device) -> bool:
+def compiles_layers(config: Config, device: torch.device) -> bool:
     """Tell whether `torch_compile` takes effect on a device.
 
     It does not on CPUs: the compiler's code for them is slower, and fails in bf16.
@@ -82,7 +82,7 @@ def warm_up(
     failure = None
     try:
         utterance = on_device(batches[0].rows(slice(1)), device)
-        for batch in (utterance, join([utterance, utterance])):
+        for batch in (utterance, join_batches([utterance, utterance])):
             for draw in range(DRAWS):
                 seed_everything(0, draw, 0)
                 run(batch)
@@ -103,7 +103,7 @@ def warm_up(
     return True
 
 
-def freeze(model: TrainableModel, config: TrainKeys) -> None:
+def freeze_weights(model: TrainableModel, config: TrainKeys) -> None:
     """Freeze the weights that the config names, and those that do not influence the loss.
 
     Raises:
@@ -111,7 +111,7 @@ def freeze(model: TrainableModel, config: TrainKeys) -> None:
             to train.
     """
     freeze_idle(model)
-    frozen = set(parts_of(model, config.freeze_modules))
+    frozen = set(weights_of_modules(model, config.freeze_modules))
     for name, weight in model.named_parameters():
         if name in frozen or (config.only_optimize_lora and not is_lora(name)):
             weight.requires_grad_(False)

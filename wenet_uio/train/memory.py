@@ -23,7 +23,7 @@ from wenet_uio.dataset.frames import frame_count
 from wenet_uio.dataset.plan.policies import audio_tokens_of, limiting_key
 from wenet_uio.dataset.types import Batch
 from wenet_uio.train.distributed import World
-from wenet_uio.train.micro_batches import grouped
+from wenet_uio.train.micro_batches import group_micro_batches
 
 NO_MEMORY = re.compile(
     # "CUDA out of memory. Tried to allocate", "CUDA error: out of memory", and NCCL's own words
@@ -46,7 +46,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and NO_MEMORY.search(str(error)) is not None
 
 
-def in_brief(error: BaseException) -> str:
+def brief_message(error: BaseException) -> str:
     """Return the first line of the message, at most 160 characters."""
     return (str(error) or type(error).__name__).splitlines()[0][:160]
 
@@ -71,7 +71,7 @@ class Failure(NamedTuple):
         """Describe `error`; raise it again if it is of another kind."""
         if not is_out_of_memory(error):
             raise error
-        return cls(in_brief(error), isinstance(error, dist.DistError))
+        return cls(brief_message(error), isinstance(error, dist.DistError))
 
 
 class TooLarge(NamedTuple):
@@ -88,10 +88,12 @@ class TooLarge(NamedTuple):
     def is_within(self, *batches: Batch) -> bool:
         """Tell whether `batches`, joined to one, need at least as much memory, whatever the model.
 
-        Memory is a weighted sum of the `_products`, with weights that depend on the model. So a
+        Memory is a weighted sum of the `_activation_sizes`, with weights that depend on the model. So a
         batch that is at least as large in every product needs at least as much.
         """
-        products = zip(_products(*_size(batches)), _products(*self[1:]), strict=True)
+        products = zip(
+            _activation_sizes(*_joined_size(batches)), _activation_sizes(*self[1:]), strict=True
+        )
         return all(product >= limit for product, limit in products)
 
 
@@ -133,7 +135,7 @@ class SizeLimit:
             ValueError: the batch has a single utterance, so that it cannot be split.
         """
         refusal = self.refusal(batches, number, reason)
-        too_large = TooLarge(number, *_size(batches))
+        too_large = TooLarge(number, *_joined_size(batches))
         if too_large.utterances < 2:
             raise ValueError(refusal)
 
@@ -151,14 +153,14 @@ class SizeLimit:
     ) -> list[list[Batch]]:
         """Return what a device computes in each pass of step `number`.
 
-        A pass is a group of micro-batches to join (see `grouped`), or one part of a split batch.
+        A pass is a group of micro-batches to join (see `group_micro_batches`), or one part of a split batch.
         """
 
         def fit(group: Sequence[Batch]) -> bool:
             return self.fits(group, number)
 
         passes: list[list[Batch]] = []
-        for group in grouped(micro_batches, device, most_frames, fit):
+        for group in group_micro_batches(micro_batches, device, most_frames, fit):
             if len(group) > 1:
                 passes.append(group)
             else:
@@ -186,7 +188,7 @@ class SizeLimit:
 
     def _advice(self, batches: Sequence[Batch]) -> str:
         """Describe the size of the batch, and name the key to lower."""
-        utterances, frames, tokens = _size(batches)
+        utterances, frames, tokens = _joined_size(batches)
         if utterances == 1:
             limit = self.conf.filter_conf.max_length
             key = f"filter_conf.max_length (now {limit} frames of 10 ms)"
@@ -206,13 +208,13 @@ class SizeLimit:
         return f"{utterances} utterances of up to {frames} frames and {tokens} tokens: lower {key}"
 
 
-def _size(batches: Sequence[Batch]) -> tuple[int, int, int]:
+def _joined_size(batches: Sequence[Batch]) -> tuple[int, int, int]:
     """Return utterances, most frames and most tokens of the batch that `batches` give if joined."""
     sizes = [(len(batch), batch.feats.size(1), batch.target.size(1)) for batch in batches]
     utterances, frames, tokens = zip(*sizes, strict=True)
     return sum(utterances), max(frames), max(tokens)
 
 
-def _products(utterances: int, frames: int, tokens: int) -> list[int]:
+def _activation_sizes(utterances: int, frames: int, tokens: int) -> list[int]:
     """Return sizes of activations: of layers, of attention, and of the lattice of a transducer."""
     return [utterances * size for size in (frames, tokens, frames**2, tokens**2, frames * tokens)]

@@ -11,12 +11,12 @@ import torch
 from wenet_uio.dataset.types import Batch
 
 
-def count(batches: Sequence[Batch]) -> dict[str, float]:
+def count_batches(batches: Sequence[Batch]) -> dict[str, float]:
     """Count utterances, texts without audio, tokens, audio seconds and frames of micro-batches."""
     return {
         "utterances": sum(len(batch) for batch in batches),
         "texts": sum(len(batch) for batch in batches if batch.text_only),
-        "tokens": sum(_tokens(batch) for batch in batches),
+        "tokens": sum(_predicted_tokens(batch) for batch in batches),
         "seconds": sum(batch.seconds for batch in batches),
         "frames": sum(int(batch.feats_lengths.sum()) for batch in batches),
         "padded_frames": sum(batch.feats.shape[0] * batch.feats.shape[1] for batch in batches),
@@ -48,7 +48,7 @@ def loss_sums(
     if not len(batch):
         return torch.zeros(len(names), dtype=torch.float64, device=losses["loss"].device)
 
-    weights = [_tokens(batch) if name in of_tokens else len(batch) for name in names]
+    weights = [_predicted_tokens(batch) if name in of_tokens else len(batch) for name in names]
     zero = losses["loss"].new_zeros(())
     values = [losses.get(name) for name in names]
     means = [(zero if value is None else value).detach().to(torch.float64) for value in values]
@@ -57,7 +57,7 @@ def loss_sums(
     return torch.stack([mean * weight for mean, weight in zip(means, weights, strict=True)])
 
 
-def _tokens(batch: Batch) -> int:
+def _predicted_tokens(batch: Batch) -> int:
     """Return tokens that the decoder predicts: the labels and an end token for each utterance."""
     return int(batch.target_lengths.sum()) + len(batch)
 
@@ -71,7 +71,7 @@ OF_AUDIO = ("ctc", "interctc", "cr", "rnnt", "full", "chunk", "ctl")
 class Totals:
     """Sums over steps and ranks, by name.
 
-    The names are those of `count` and of the losses, and two times that are summed over the ranks:
+    The names are those of `count_batches` and of the losses, and two times that are summed over the ranks:
     `wait` (seconds of waiting for data) and `elapsed` (seconds of training).
     """
 

@@ -58,7 +58,7 @@ class Loader(SizedBatches, Protocol):
         ...
 
 
-def steps(batches: SizedBatches, accum_grad: int) -> Iterator[list[Batch]]:
+def optimizer_steps(batches: SizedBatches, accum_grad: int) -> Iterator[list[Batch]]:
     """Yield the micro-batches of each optimizer step: the batches of `accum_grad` loader steps.
 
     The last optimizer step of an epoch may have fewer loader steps. Batches are taken from the
@@ -106,13 +106,13 @@ def _copy_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-def grouped(
+def group_micro_batches(
     batches: Sequence[Batch],
     device: torch.device,
     most_frames: int,
     fit: Callable[[Sequence[Batch]], bool],
 ) -> list[list[Batch]]:
-    """Group micro-batches of a step that a device computes as one batch, see `joined_on`.
+    """Group micro-batches of a step that a device computes as one batch, see `join_on_device`.
 
     An accelerator computes few large batches faster than many small ones. So neighbours are a group
     while they `fit` and have at most `most_frames` frames with their padding. Texts without audio,
@@ -143,14 +143,14 @@ def _can_join(batches: Sequence[Batch], most_frames: int) -> bool:
     )
 
 
-def joined_on(device: torch.device, group: Sequence[Batch]) -> Batch:
+def join_on_device(device: torch.device, group: Sequence[Batch]) -> Batch:
     """Return the batches of a group as one batch on `device`."""
     moved = [on_device(batch, device) for batch in group]
-    return join(moved) if len(moved) > 1 else moved[0]
+    return join_batches(moved) if len(moved) > 1 else moved[0]
 
 
-def join(batches: Sequence[Batch]) -> Batch:
-    """Return one batch, longest utterance first, of batches on a device; see `grouped`."""
+def join_batches(batches: Sequence[Batch]) -> Batch:
+    """Return one batch, longest utterance first, of batches on a device; see `group_micro_batches`."""
 
     def values(name: str) -> list[Any]:
         return [getattr(batch, name) for batch in batches]
@@ -160,14 +160,14 @@ def join(batches: Sequence[Batch]) -> Batch:
     rows = order.to(batches[0].feats.device, non_blocking=True)
 
     tensors = {
-        "feats": _padded(values("feats"), 0)[rows],
-        "target": _padded(values("target"), -1)[rows],
+        "feats": _concatenate_padded(values("feats"), 0)[rows],
+        "target": _concatenate_padded(values("target"), -1)[rows],
     }
     if batches[0].other_feats is not None:
-        tensors["other_feats"] = _padded(values("other_feats"), 0)[rows]
+        tensors["other_feats"] = _concatenate_padded(values("other_feats"), 0)[rows]
 
     by_utterance = {
-        name: _in_order(chain.from_iterable(values(name)), order.tolist())
+        name: _reorder_values(chain.from_iterable(values(name)), order.tolist())
         for name in ("keys", "texts", "extra")
     }
     return replace(
@@ -182,13 +182,13 @@ def join(batches: Sequence[Batch]) -> Batch:
     )
 
 
-def _in_order(values: Iterable[Any], order: Sequence[int]) -> tuple[Any, ...]:
+def _reorder_values(values: Iterable[Any], order: Sequence[int]) -> tuple[Any, ...]:
     """Return the values of utterances in `order`; batches may lack a field, which stays empty."""
     rows = list(values)
     return tuple(rows[row] for row in order) if rows else ()
 
 
-def _padded(tensors: Sequence[torch.Tensor], value: float) -> torch.Tensor:
+def _concatenate_padded(tensors: Sequence[torch.Tensor], value: float) -> torch.Tensor:
     """Concatenate tensors (B, L, ...), padded with `value` to the longest."""
     longest = max(tensor.size(1) for tensor in tensors)
     result = tensors[0].new_full((sum(map(len, tensors)), longest, *tensors[0].shape[2:]), value)
@@ -200,7 +200,7 @@ def _padded(tensors: Sequence[torch.Tensor], value: float) -> torch.Tensor:
     return result
 
 
-def emptied(batch: Batch) -> Batch:
+def emptied_batch(batch: Batch) -> Batch:
     """Return a batch of the same kind without utterances.
 
     `deferred` stays: Batch.with_features takes the width of the features from it.
@@ -213,7 +213,7 @@ def emptied(batch: Batch) -> Batch:
     )
 
 
-def timed(items: Iterable[Any]) -> Iterator[tuple[Any, float]]:
+def timed_items(items: Iterable[Any]) -> Iterator[tuple[Any, float]]:
     """Yield each item with the seconds of waiting for it."""
     iterator = iter(items)
     while True:

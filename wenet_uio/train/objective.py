@@ -53,13 +53,13 @@ def rounded_frames(frames: int) -> int:
     return -(-frames // step) * step
 
 
-def with_rounded_frames(feats: torch.Tensor) -> torch.Tensor:
+def pad_to_rounded_frames(feats: torch.Tensor) -> torch.Tensor:
     """Features (B, T, F) or ids (B, T) -> the same with zeros up to the rounded T."""
     added = rounded_frames(feats.size(1)) - feats.size(1)
     return pad(feats, (*(0, 0) * (feats.dim() - 2), 0, added)) if added else feats
 
 
-def with_rounded_labels(target: torch.Tensor, ignore_id: int) -> torch.Tensor:
+def pad_to_rounded_labels(target: torch.Tensor, ignore_id: int) -> torch.Tensor:
     """Labels (B, U) -> the same with `ignore_id` up to a multiple of LABELS."""
     added = -target.size(1) % LABELS
     return pad(target, (0, added), value=ignore_id) if added else target
@@ -102,7 +102,7 @@ class Objective(nn.Module):
         """Return 0 times the loss of one second of silence."""
         training = self.model.training
         self.model.eval()  # batch norms must not count the silence
-        losses = self._losses(_silence(batch), None)
+        losses = self._losses(_silent_batch(batch), None)
         if training:
             train_mode(self.model)
 
@@ -135,16 +135,16 @@ class Objective(nn.Module):
         target = batch.target
         # A decoder with a table of positions may have none for further labels.
         if self.few_shapes and getattr(self.model.decoder, "max_tokens", None) is None:
-            target = with_rounded_labels(target, self.model.ignore_id)
+            target = pad_to_rounded_labels(target, self.model.ignore_id)
 
         feats = self._padded_feats(batch.feats)
         return feats, batch.feats_lengths, target, batch.target_lengths
 
     def _padded_feats(self, feats: torch.Tensor) -> torch.Tensor:
-        return with_rounded_frames(feats) if self.few_shapes else feats
+        return pad_to_rounded_frames(feats) if self.few_shapes else feats
 
 
-def _silence(batch: Batch) -> Batch:
+def _silent_batch(batch: Batch) -> Batch:
     """Return a batch like `batch` with one utterance: a second of silence and one token."""
     lengths = batch.feats_lengths.new_full((1,), 100)
     feats = batch.feats.new_zeros(1, 100, batch.feats.size(2))

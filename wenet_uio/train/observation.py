@@ -53,7 +53,7 @@ class FirstUtterance:
 
 
 @torch.no_grad()
-def observe(engine: Engine, batch: Batch) -> Observation | None:
+def observe_utterance(engine: Engine, batch: Batch) -> Observation | None:
     """Run the model on a batch of one utterance; None on ranks other than 0 and for an empty batch.
 
     With an engine that is `in_step` all ranks must call this together. Other engines run the model
@@ -71,7 +71,7 @@ def observe(engine: Engine, batch: Batch) -> Observation | None:
     # Without further padding: the pictures show the utterance.
     objective = Objective(model, engine.world.device, engine.config.dtype)
     try:
-        with eager, _watched(model) as recorded:
+        with eager, _record_parts(model) as recorded:
             objective(batch.to(engine.world.device))
     finally:
         train_mode(model)
@@ -92,15 +92,15 @@ def observe(engine: Engine, batch: Batch) -> Observation | None:
 
 
 @contextmanager
-def _watched(model: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
+def _record_parts(model: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
     """Record attention weights and CTC logits of the first utterance of a batch in the block.
 
     The dictionary has the weights by part of the model, and the logits as `ctc`.
     """
     recorded: dict[str, torch.Tensor] = {}
-    parts = _attentions(model)
+    parts = _last_attentions(model)
     for name, attention in parts.items():
-        attention.attend = _recording(attention, name, recorded)
+        attention.attend = _recording_attend(attention, name, recorded)
 
     def record_logits(_module: nn.Module, _inputs: object, logits: torch.Tensor) -> None:
         recorded["ctc"] = logits[0].float()
@@ -116,7 +116,7 @@ def _watched(model: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
             handle.remove()
 
 
-def _attentions(model: nn.Module) -> dict[str, MultiHeadedAttention]:
+def _last_attentions(model: nn.Module) -> dict[str, MultiHeadedAttention]:
     """Return the last self-attention of the encoder and the last cross-attention of the decoder.
 
     The decoder is the left-to-right one.
@@ -133,7 +133,7 @@ def _attentions(model: nn.Module) -> dict[str, MultiHeadedAttention]:
     return last
 
 
-def _recording(
+def _recording_attend(
     attention: MultiHeadedAttention, name: str, recorded: dict[str, torch.Tensor]
 ) -> Callable[..., torch.Tensor]:
     """Wrap `attention.attend` to also record the weights of the first utterance as `name`."""

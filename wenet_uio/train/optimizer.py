@@ -48,7 +48,7 @@ def build_optimizer(model: torch.nn.Module, config: Config) -> torch.optim.Optim
     groups = []
     # A weight belongs to the first module that has it; "", the whole model, takes the rest.
     for module, lr in zip((*conf.modules, ""), conf.rates, strict=True):
-        members = [named.pop(name) for name in parts_of(model, [module]) if name in named]
+        members = [named.pop(name) for name in weights_of_modules(model, [module]) if name in named]
         groups.append({"params": members, "lr": lr, "base_lr": lr})
 
     values = conf.model_dump(exclude={"lr", "modules"})
@@ -72,7 +72,7 @@ def build_adamw(_: torch.nn.Module, __: Config, groups: Groups, **values: Any) -
     return torch.optim.AdamW(groups, fused=True, **values)
 
 
-def parts_of(model: torch.nn.Module, modules: Sequence[str]) -> list[str]:
+def weights_of_modules(model: torch.nn.Module, modules: Sequence[str]) -> list[str]:
     """Return names of the weights in `modules`, dotted names of modules or weights.
 
     "" is the whole model.
@@ -109,14 +109,14 @@ def optimizer_state(
     Ranks that share weights must call this together.
     """
     state = {
-        name: on_rank_0(optimizer.state[weight], rank)
+        name: collect_on_rank_0(optimizer.state[weight], rank)
         for name, weight in model.named_parameters()
         if weight in optimizer.state
     }
     return {} if rank else state
 
 
-def on_rank_0(tensors: Mapping[str, torch.Tensor], rank: int) -> dict[str, torch.Tensor]:
+def collect_on_rank_0(tensors: Mapping[str, torch.Tensor], rank: int) -> dict[str, torch.Tensor]:
     """Return complete tensors on the CPU of rank 0; empty on the other ranks.
 
     Tensors that the ranks share are collected one after the other, so that no device holds more
@@ -124,14 +124,14 @@ def on_rank_0(tensors: Mapping[str, torch.Tensor], rank: int) -> dict[str, torch
     """
     gathered: dict[str, torch.Tensor] = {}
     for name, value in tensors.items():
-        complete = _collected(cast("DTensor", value), rank) if _is_shared(value) else value
+        complete = _collect_tensor(cast("DTensor", value), rank) if _is_shared(value) else value
         if complete is not None and not rank:
             gathered[name] = complete.cpu()
 
     return gathered
 
 
-def _collected(shared: DTensor, rank: int) -> torch.Tensor | None:
+def _collect_tensor(shared: DTensor, rank: int) -> torch.Tensor | None:
     """Return the complete tensor on the CPU of rank 0; None on the other ranks."""
     mesh, share = shared.device_mesh, shared.to_local()
     assert [placement.is_shard(0) for placement in shared.placements] == [True], (
@@ -167,7 +167,7 @@ def load_optimizer_state(
         if weight.requires_grad and name in saved:
             _check_state(optimizer, name, weight, saved[name])
             optimizer.state[weight] = {
-                key: _dealt(value, weight) for key, value in saved[name].items()
+                key: _copy_shared(value, weight) for key, value in saved[name].items()
             }
 
 
@@ -199,7 +199,7 @@ def _check_state(
         )
 
 
-def whole(value: torch.Tensor) -> torch.Tensor:
+def complete_tensor(value: torch.Tensor) -> torch.Tensor:
     """Return the complete tensor, if each rank holds a part of it.
 
     Ranks that share it must call this together.
@@ -212,7 +212,7 @@ def part_of_rank(value: torch.Tensor) -> torch.Tensor:
     return cast("DTensor", value).to_local() if _is_shared(value) else value
 
 
-def _dealt(value: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+def _copy_shared(value: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Copy `value` to the device of `weight`, shared over the ranks as the weight is.
 
     A value of another shape, such as a step count, is not shared.

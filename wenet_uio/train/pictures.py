@@ -24,19 +24,19 @@ LEFT, RIGHT, TOP, BOTTOM = 46, 12, 20, 20
 """Margins around the values, with their labels."""
 
 
-def pictures(observation: Observation) -> dict[str, np.ndarray]:
+def draw_pictures(observation: Observation) -> dict[str, np.ndarray]:
     """Draw `attention_encoder`, `attention_decoder` and `ctc`, as far as the model has them."""
     drawn = {}
     for part, weights in observation.attention.items():
         rows = "encoder frame" if part == "encoder" else "token"
-        drawn[f"attention_{part}"] = _attention(weights, rows)
+        drawn[f"attention_{part}"] = _draw_attention(weights, rows)
     if observation.posteriors is not None:
-        drawn["ctc"] = _posteriors(observation.posteriors)
+        drawn["ctc"] = _draw_posteriors(observation.posteriors)
 
     return drawn
 
 
-def _attention(weights: np.ndarray, rows: str) -> np.ndarray:
+def _draw_attention(weights: np.ndarray, rows: str) -> np.ndarray:
     """Draw weights (heads, queries, keys), one panel for each head, the first query at the
     bottom.
     """
@@ -60,7 +60,7 @@ def _attention(weights: np.ndarray, rows: str) -> np.ndarray:
     return np.array(picture.convert("RGB"))
 
 
-def _posteriors(posteriors: np.ndarray) -> np.ndarray:
+def _draw_posteriors(posteriors: np.ndarray) -> np.ndarray:
     """Draw the probabilities (frames, units) of the most probable units over time."""
     units = np.sort(np.argsort(-posteriors.max(axis=0), kind="stable")[:SHOWN_UNITS])
     title = "probability of units by encoder frame, black: 1"

@@ -22,7 +22,7 @@ from wenet_uio.config.named_code import Loaded
 from wenet_uio.config.train import ENDLESS
 from wenet_uio.dataset.ledger import Account
 from wenet_uio.train.observation import Observation
-from wenet_uio.train.pictures import pictures
+from wenet_uio.train.pictures import draw_pictures
 from wenet_uio.train.trackers import Entry, Trackers
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class Reporter:
         if not self.enabled:
             return
 
-        log.info("before fine-tuning: %s", _validation(cv))
+        log.info("before fine-tuning: %s", _validation_summary(cv))
         self._write("cv", cv, 0)
 
     def step(self) -> None:
@@ -186,10 +186,10 @@ class Reporter:
         if seconds_to_go < math.inf:
             remaining = f", {tqdm.format_interval(seconds_to_go)} to go"
         if self._bar is not None:
-            self._bar.set_postfix_str(f"{_brief(scalars)}{remaining}")
+            self._bar.set_postfix_str(f"{_training_summary(scalars)}{remaining}")
         else:
             position = f"{self._title()}: step {self._done}/{self._steps}"
-            log.info("%s, %s%s", position, _brief(scalars), remaining)
+            log.info("%s, %s%s", position, _training_summary(scalars), remaining)
         self._write("train", scalars, step)
 
     def end_epoch(
@@ -210,7 +210,7 @@ class Reporter:
             self._bar.close()
             self._bar = None
 
-        log.info("%s: %s, %s", self._title(), _brief(train), _validation(cv))
+        log.info("%s: %s, %s", self._title(), _training_summary(train), _validation_summary(cv))
         log.info("%s: %s", self._title(), account)
         self._write("cv", cv, step)
         self._write("data", account.scalars(), step)
@@ -230,7 +230,7 @@ class Reporter:
         if not self.enabled or observation is None:
             return
 
-        drawn = {f"dev/{name}": picture for name, picture in pictures(observation).items()}
+        drawn = {f"dev/{name}": picture for name, picture in draw_pictures(observation).items()}
         heard: dict[str, tuple[np.ndarray, int]] = {}
         if audio is not None:
             samples = np.clip(audio[0], -1, 1)  # lossy formats decode to samples beyond
@@ -305,7 +305,7 @@ class Reporter:
         return f"epoch {self._epoch}/{self.max_epoch - 1}"
 
 
-def _validation(cv: Mapping[str, float]) -> str:
+def _validation_summary(cv: Mapping[str, float]) -> str:
     """Format the means of the validation in one line."""
     if not math.isfinite(cv["loss"]):
         return "cv loss not finite"
@@ -313,7 +313,7 @@ def _validation(cv: Mapping[str, float]) -> str:
     return f"cv loss {cv['loss']:.4g}{accuracy}"
 
 
-def _brief(scalars: Mapping[str, float]) -> str:
+def _training_summary(scalars: Mapping[str, float]) -> str:
     """Format the means of training in one line."""
     if "loss" not in scalars:
         return f"no train loss (no step was applied), lr {scalars['lr']:.3g}"

@@ -72,7 +72,7 @@ def read_config(
     return config.model_copy(update=derived), tokenizer
 
 
-def with_dtype(config: Config, device: torch.device, run: Path | None = None) -> Config:
+def choose_dtype(config: Config, device: torch.device, run: Path | None = None) -> Config:
     """Replace `dtype: auto` by the arithmetic for this device, and apply `cudnn_attention`.
 
     Args:

@@ -69,13 +69,13 @@ class RunningAverage:
         conf = self.conf.model_dump()
         if state["conf"] != conf:
             raise ValueError(
-                f"model_avg: the average of this run has {_listed(state['conf'])}, the config has "
-                f"{_listed(conf)}; an average cannot go on in another way: give the former values, "
+                f"model_avg: the average of this run has {_listed_values(state['conf'])}, the config has "
+                f"{_listed_values(conf)}; an average cannot go on in another way: give the former values, "
                 "or train in another folder"
             )
 
         self.count, self._means = state["count"], dict(state["means"])
 
 
-def _listed(conf: Mapping[str, Any]) -> str:
+def _listed_values(conf: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in conf.items())

@@ -26,12 +26,12 @@ def build_schedule(config: TrainKeys) -> Schedule:
     So a resumed run needs no state of it.
     """
     if isinstance(config.scheduler_conf, EdenConf):
-        return _eden(config.scheduler_conf)
+        return _eden_schedule(config.scheduler_conf)
     of_step = _SCHEDULES[config.scheduler](config.scheduler_conf, config.optim_conf)
     return lambda step, _: of_step(step)
 
 
-def _eden(conf: EdenConf) -> Schedule:
+def _eden_schedule(conf: EdenConf) -> Schedule:
     """Return the schedule Eden (Yao et al. 2023, https://arxiv.org/abs/2310.11230, equation 8).
 
     Steps are counted as in icefall, from 0.
@@ -52,7 +52,7 @@ def _eden(conf: EdenConf) -> Schedule:
     return multiple
 
 
-def _warmup(conf: WarmupLrConf, _: OptimizerConf) -> Callable[[float], float]:
+def _warmup_schedule(conf: WarmupLrConf, _: OptimizerConf) -> Callable[[float], float]:
     """Return WarmupLR of ESPnet and WeNet: Vaswani et al. 2017, section 5.3.
 
     It is scaled to 1 at the end of the warm-up.
@@ -119,7 +119,7 @@ def _tri_stage(conf: TriStageConf, _: OptimizerConf) -> Callable[[float], float]
 
 
 _SCHEDULES: Mapping[str, Callable[..., Callable[[float], float]]] = {
-    "warmuplr": _warmup,
+    "warmuplr": _warmup_schedule,
     "NoamHoldAnnealing": _noam_hold_annealing,
     "WarmupCosine": _warmup_cosine,
     "tri_stage": _tri_stage,

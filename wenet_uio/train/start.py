@@ -32,7 +32,7 @@ from wenet_uio.train.baseline import compared_losses
 from wenet_uio.train.checkpoint import RunFolder
 from wenet_uio.train.trained_model import TrainedModel
 from wenet_uio.train.trainer import Trainer
-from wenet_uio.train.units import refuse_unused_units, use_units_of
+from wenet_uio.train.units import refuse_unused_units, use_units_in
 
 WARM_UP = 50
 """Most steps of the warm-up of a fine-tuning that states none."""
@@ -130,7 +130,7 @@ class FineTune:
             OSError, ValueError: a file cannot be read, or does not fit the model.
         """
         weights = self.trained.read_weights()
-        inherit(model, config, weights, self.trained.config, str(self.trained.path))
+        inherit_weights(model, config, weights, self.trained.config, str(self.trained.path))
         log.info("weights from %s", self.trained.weights)
         self.files.load_into(model, config)
         choose_ctc_units(model, config, tokenizer)
@@ -162,7 +162,7 @@ class Resume:
     model_config: Config | None
     """The train.yaml of the run if it began from a trained model, which may be moved or deleted."""
     source: Mapping[str, str]
-    """As in FineTune; empty if the run began from no model."""
+    """The trained model that the run began from: `from`, and `from_commit` of a hub; else empty."""
     files: WeightFiles
     """These are not read: the run has weights of its own."""
 
@@ -173,7 +173,9 @@ class Resume:
         return config.model_copy(update={"ctc_detach_steps": self.model_config.ctc_detach_steps})
 
     def with_warm_up(self, config: Config, epoch_steps: int) -> Config:
-        """As FineTune.with_warm_up; the number of a fine-tuning stays as it began."""
+        """Fill in the warm-up of a fine-tuning, if the yaml does not state it: the number with which
+        the run began.
+        """
         if self.model_config is None or not lacks_warm_up(config):
             return config
 
@@ -197,7 +199,7 @@ class Resume:
         self.files.say_ignored()
 
 
-def resumed(
+def resume_run(
     folder: RunFolder, state: dict[str, Any], named: str | None, files: WeightFiles
 ) -> Resume:
     """Return the start of a run that goes on from `state`, the newest one in its folder.
@@ -247,7 +249,7 @@ def choose_ctc_units(model: TrainableModel, config: Config, tokenizer: Tokenizer
             CTC of a model that learned from such texts.
     """
     if config.ctc_texts:
-        use_units_of(config.ctc_texts, model.ctc, tokenizer)
+        use_units_in(config.ctc_texts, model.ctc, tokenizer)
     elif config.model_conf.ctc_weight > 0:
         refuse_unused_units(model.ctc)
 
@@ -305,7 +307,7 @@ class Units:
         return rows
 
 
-def inherit(
+def inherit_weights(
     model: nn.Module, config: Config, weights: Mapping[str, torch.Tensor], of: Config, source: str
 ) -> None:
     """Copy the weights of a trained model into `model`, in place.
@@ -334,7 +336,7 @@ def inherit(
         tables = _tables_of_units(new_weights, config)
         for name, dim in tables.items():
             if name in weights:
-                weights[name] = _with_rows(new_weights[name], weights[name], rows, dim)
+                weights[name] = _copy_rows(new_weights[name], weights[name], rows, dim)
 
         log.info(
             "%s: other units: the output layer is new; %d of its %d units are units of the model, "
@@ -368,7 +370,7 @@ def _tables_of_units(wanted: Mapping[str, torch.Tensor], config: Config) -> dict
     return tables
 
 
-def _with_rows(
+def _copy_rows(
     new: torch.Tensor, old: torch.Tensor, rows: Mapping[int, int], dim: int
 ) -> torch.Tensor:
     """Return `new` with the rows {place in new: place in old} of `old`."""

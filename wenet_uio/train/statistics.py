@@ -64,18 +64,18 @@ class _Group:
         self.is_floating_point = self._kept.is_floating_point()
 
     def keep(self) -> None:
-        _copy(self._values, self._views_of_kept)
+        _copy_values(self._values, self._views_of_kept)
 
     def restore(self) -> None:
-        _copy(self._views_of_kept, self._values)
+        _copy_values(self._views_of_kept, self._values)
 
     def restore_if(self, condition: torch.Tensor) -> None:
-        _copy(self._values, self._views_of_now)
+        _copy_values(self._values, self._views_of_now)
         torch.where(condition, self._kept, self._now, out=self._now)
-        _copy(self._views_of_now, self._values)
+        _copy_values(self._views_of_now, self._values)
 
     def spoilt(self) -> torch.Tensor:
-        _copy(self._values, self._views_of_now)
+        _copy_values(self._values, self._views_of_now)
         return (self._kept.isfinite() & ~self._now.isfinite()).any()
 
     def _views(self, flat: torch.Tensor) -> list[torch.Tensor]:
@@ -84,5 +84,5 @@ class _Group:
         return [part.view(value.shape) for part, value in zip(parts, self._values, strict=True)]
 
 
-def _copy(source: list[torch.Tensor], to: list[torch.Tensor]) -> None:
+def _copy_values(source: list[torch.Tensor], to: list[torch.Tensor]) -> None:
     torch._foreach_copy_(to, source)  # pyright: ignore[reportPrivateImportUsage] # as torch.optim does

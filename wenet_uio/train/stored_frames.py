@@ -49,18 +49,21 @@ class FrameStore:
     """Frames (T', D) by the digest of what they were computed from; `begin_epoch` is the first call."""
 
     def __init__(self, folder: Path, rank: int, width: int, dtype: torch.dtype) -> None:
-        """Create the folder if it is missing.
+        """Open the store in a folder, which is created if it is missing.
 
         Args:
-            width: D.
-            dtype: of the stored frames.
+            rank: of this process, which adds frames to the files of this rank.
+            width: D, numbers of a frame.
+            dtype: type of these numbers.
         """
         self.folder = folder
         self.rank = rank
         self.width = width
         self.dtype = dtype
         self.epoch = 0
+        """The epoch in which frames are added."""
         self._places: dict[str, _Place] = {}
+        """{digest: place} of the frames that may be taken in this epoch."""
         folder.mkdir(parents=True, exist_ok=True)
 
     def begin_epoch(self, epoch: int) -> None:
@@ -68,12 +71,12 @@ class FrameStore:
         self.epoch = epoch
         self._places = {}
         ranks = sorted(
-            int(path.stem.partition("_")[2]) for path in self.folder.glob("rank_*.jsonl")
+            int(path.stem.removeprefix("rank_")) for path in self.folder.glob("rank_*.jsonl")
         )
         for rank in ranks:
-            for line in read_lines(self._index(rank), FIELDS):
+            for line in read_lines(self._index_path(rank), FIELDS):
                 if rank == self.rank or line["epoch"] < epoch:
-                    self._note(rank, line)
+                    self._remember_places(rank, line)
 
     def find(self, digest: str) -> torch.Tensor | None:
         """Return frames (T', D) of the stored type; None if there are none.
@@ -86,12 +89,12 @@ class FrameStore:
             return None
 
         size = place.frames * self.width * self.dtype.itemsize
-        with open(self._data(place.rank), "rb") as file:
+        with open(self._data_path(place.rank), "rb") as file:
             file.seek(place.offset)
             content = bytearray(file.read(size))
         if len(content) < size or zlib.crc32(content) != place.checksum:
             raise ValueError(
-                f"{self._data(place.rank)}: damaged at byte {place.offset}; remove the folder "
+                f"{self._data_path(place.rank)}: damaged at byte {place.offset}; remove the folder "
                 f"{self.folder}, and the frames are computed anew"
             )
         if not content:
@@ -111,7 +114,7 @@ class FrameStore:
             utterance.to(self.dtype).contiguous().view(torch.uint8).numpy().tobytes()
             for utterance in frames.values()
         ]
-        path = self._data(self.rank)
+        path = self._data_path(self.rank)
         try:
             with open(path, "ab") as file:
                 offset = file.tell()
@@ -126,10 +129,10 @@ class FrameStore:
             "frames": [len(utterance) for utterance in frames.values()],
             "checksums": [zlib.crc32(content) for content in contents],
         }
-        append_line(self._index(self.rank), line)
-        self._note(self.rank, line)
+        append_line(self._index_path(self.rank), line)
+        self._remember_places(self.rank, line)
 
-    def _note(self, rank: int, line: Mapping[str, Any]) -> None:
+    def _remember_places(self, rank: int, line: Mapping[str, Any]) -> None:
         """Remember the places of a line; the first place of a digest stays."""
         offset = line["offset"]
         for digest, frames, checksum in zip(
@@ -138,10 +141,10 @@ class FrameStore:
             self._places.setdefault(digest, _Place(rank, offset, frames, checksum))
             offset += frames * self.width * self.dtype.itemsize
 
-    def _data(self, rank: int) -> Path:
+    def _data_path(self, rank: int) -> Path:
         return self.folder / f"rank_{rank}.bin"
 
-    def _index(self, rank: int) -> Path:
+    def _index_path(self, rank: int) -> Path:
         return self.folder / f"rank_{rank}.jsonl"
 
 
@@ -155,12 +158,17 @@ class StoredFrames:
     """
 
     def __init__(self, model: TrainableModel, config: Config) -> None:
-        """Check that the frames of an utterance are the same in every epoch.
+        """Prepare to store the frames of the encoder of a model, in the type in which it computes.
+
+        Args:
+            model: its encoder is frozen, so that the frames of an utterance are the same in every
+                epoch.
+            config: of the run, which must not change the features from epoch to epoch.
 
         Raises:
-            ValueError: they are not; the message says what to change.
+            ValueError: the frames are not the same in every epoch; the message says what to change.
         """
-        obstacles = _obstacles(model, config)
+        obstacles = _find_obstacles(model, config)
         if obstacles:
             raise ValueError(f"store_frames: {'; '.join(obstacles)}")
 
@@ -168,11 +176,13 @@ class StoredFrames:
         self.conf = config.encoder_conf
         self.dtype = AUTOCAST[config.dtype] or torch.float32
         self.num_found = self.num_computed = 0
+        """Utterances since the last `begin_epoch` whose frames were stored, and were not."""
         self._store: FrameStore | None = None
+        """None before `open`."""
 
     def open(self, folder: Path, rank: int, epoch: int) -> None:
         """Store frames in a folder of `folder` that is named after all that they depend on but the features."""
-        path = folder / _digest_of_encoder(self.encoder, f"{self.conf!r} {self.dtype}")
+        path = folder / _encoder_digest(self.encoder, f"{self.conf!r} {self.dtype}")
         self._store = FrameStore(path, rank, self.encoder.traits.output_size, self.dtype)
         self._store.begin_epoch(epoch)
 
@@ -207,24 +217,30 @@ class StoredFrames:
             )
 
         if self._store is None:
-            return _padded(self._encode(feats, lengths, chunk_size), feats.device)
+            return _pad_to_batch(self._encode_utterances(feats, lengths, chunk_size), feats.device)
 
-        digests = _digests(feats, lengths)
-        stored = {digest: self._store.find(digest) for digest in digests}
-        frames = {digest: rows for digest, rows in stored.items() if rows is not None}
-        missing = {digest: digests.index(digest) for digest in stored if digest not in frames}
+        digests = _utterance_digests(feats, lengths)
+        frames: dict[str, torch.Tensor] = {}
+        missing: dict[str, int] = {}  # the row of the batch that has these features, the first one
+        for row, digest in enumerate(digests):
+            stored = self._store.find(digest)
+            if stored is not None:
+                frames[digest] = stored
+            else:
+                missing.setdefault(digest, row)
+
         self.num_computed += len(missing)
         self.num_found += len(digests) - len(missing)
         if missing:
-            places = torch.tensor(list(missing.values()), device=feats.device)
-            computed = self._encode(feats[places], lengths[places], chunk_size)
+            rows = torch.tensor(list(missing.values()), device=feats.device)
+            computed = self._encode_utterances(feats[rows], lengths[rows], chunk_size)
             new = dict(zip(missing, computed, strict=True))
             self._store.add(new)
             frames |= new
 
-        return _padded([frames[digest] for digest in digests], feats.device)
+        return _pad_to_batch([frames[digest] for digest in digests], feats.device)
 
-    def _encode(
+    def _encode_utterances(
         self, feats: torch.Tensor, lengths: torch.Tensor, chunk_size: int
     ) -> list[torch.Tensor]:
         """Return the frames (T', D) of each utterance, as they are stored."""
@@ -235,12 +251,13 @@ class StoredFrames:
         return [row[:length] for row, length in zip(frames, encoded_lengths.tolist(), strict=True)]
 
 
-def _padded(
+def _pad_to_batch(
     utterances: list[torch.Tensor], device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pad frames to a batch, and return it with its lengths.
+    """Pad frames (T', D) of utterances to a batch (B, T', D), and return it with its lengths (B,).
 
-    Its length depends on theirs alone, whether they were stored or not.
+    T' is that of the longest utterance, rounded up: it must not depend on whether frames were
+    stored or computed in another batch.
     """
     lengths = [len(frames) for frames in utterances]
     padded = torch.zeros(len(lengths), rounded_frames(max(1, *lengths)), utterances[0].size(1))
@@ -249,56 +266,64 @@ def _padded(
     return padded.to(device), torch.tensor(lengths, device=device)
 
 
-def _obstacles(model: TrainableModel, config: Config) -> list[str]:
+def _find_obstacles(model: TrainableModel, config: Config) -> list[str]:
     """Return why the frames of an utterance are not the same in every epoch or on every rank."""
     encoder, engine = model.encoder, config.train_engine
     changing = " ".join(f"dataset_conf.{key}" for key in _random_keys(config.dataset_conf))
-    obstacles = {
-        "the encoder is trained: set freeze_modules: [encoder]": any(
-            weight.requires_grad for weight in encoder.parameters()
-        ),
-        f"each epoch changes the features: set {changing}": bool(changing),
-        "each batch draws its chunks: set encoder_conf.use_dynamic_chunk=false": (
-            encoder.traits.dynamic_chunks
-        ),
-        "frames in the middle of the encoder have a loss: set interctc_layer_idx=null": (
-            encoder.inter_ctc is not None
-        ),
-        "frames depend on the padding of their batch: set mask_padding=true": (
-            not encoder.masks_padding
-        ),
-        f"ranks of {engine} compute together: set train_engine=torch_ddp": engine != "torch_ddp",
-    }
-    return [obstacle for obstacle, stands in obstacles.items() if stands]
+    obstacles: list[str] = []
+    if any(weight.requires_grad for weight in encoder.parameters()):
+        obstacles.append("the encoder is trained: set freeze_modules: [encoder]")
+    if changing:
+        obstacles.append(f"each epoch changes the features: set {changing}")
+    if encoder.traits.dynamic_chunks:
+        obstacles.append("each batch draws its chunks: set encoder_conf.use_dynamic_chunk=false")
+    if encoder.inter_ctc is not None:
+        obstacles.append(
+            "frames in the middle of the encoder have a loss: set interctc_layer_idx=null"
+        )
+    if not encoder.masks_padding:
+        obstacles.append("frames depend on the padding of their batch: set mask_padding=true")
+    if engine != "torch_ddp":
+        obstacles.append(f"ranks of {engine} compute together: set train_engine=torch_ddp")
+
+    return obstacles
 
 
 def _random_keys(conf: DatasetConf) -> list[str]:
-    """Return the changes of `dataset_conf` that let each epoch have the same features."""
+    """Return the changes of `dataset_conf` that let each epoch have the same features, such as
+    `speed_perturb=false`; empty if it does not change them.
+    """
     off = dict.fromkeys(("speed_perturb", "spec_aug", "spec_sub", "spec_trim"), "false")
     off |= {f"{step}_conf": "null" for step in AUGMENTATION_STEPS}
     keys = [f"{name}={value}" for name, value in off.items() if getattr(conf, name)]
-    features = f"{conf.feats_type}_conf"
-    if getattr(getattr(conf, features), "dither", 0.0):
-        keys.append(f"{features}.dither=0")
+
+    section = f"{conf.feats_type}_conf"
+    features_conf = getattr(conf, section)
+    if getattr(features_conf, "dither", 0.0):
+        keys.append(f"{section}.dither=0")
+
     return keys
 
 
-def _digests(feats: torch.Tensor, lengths: torch.Tensor) -> list[str]:
-    """Return a digest of each utterance. An accelerator waits here: a digest needs the host."""
+def _utterance_digests(feats: torch.Tensor, lengths: torch.Tensor) -> list[str]:
+    """Return a digest of each utterance of feats (B, T, F) of lengths (B,).
+
+    An accelerator waits here: a digest needs the host.
+    """
     rows = zip(feats.cpu(), lengths.tolist(), strict=True)
-    return [_digest(row[:length]) for row, length in rows]
+    return [_content_digest(row[:length]) for row, length in rows]
 
 
-def _digest(content: torch.Tensor) -> str:
+def _content_digest(content: torch.Tensor) -> str:
     """Return a digest of features (T, F) or ids (T), 128 bits."""
     hashed = hashlib.blake2b(str(tuple(content.shape)).encode(), digest_size=16)
     hashed.update(content.contiguous().view(torch.uint8).numpy().tobytes())
     return hashed.hexdigest()
 
 
-def _digest_of_encoder(encoder: Encoder, arithmetic: str) -> str:
+def _encoder_digest(encoder: Encoder, arithmetic: str) -> str:
     """Return a digest of the weights of an encoder and of how it computes, 128 bits."""
     hashed = hashlib.blake2b(arithmetic.encode(), digest_size=16)
     for name, weight in encoder.state_dict().items():
-        hashed.update(f"{name} {_digest(weight.cpu().flatten())} ".encode())
+        hashed.update(f"{name} {_content_digest(weight.cpu().flatten())} ".encode())
     return hashed.hexdigest()

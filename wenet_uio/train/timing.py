@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Literal
@@ -132,7 +132,9 @@ class Timing:
         self.seconds, self.next_step = seconds, next_step
 
     def begin_step(self, number: int, seconds: float) -> None:
-        """Note the begin of an optimizer step."""
+        """Note the begin of an optimizer step `number` at a time, in seconds of training; the time
+        since the step before, or since the validation before, is measured.
+        """
         passed = seconds - self.seconds
         if self._follows == "step":
             self._measured += 1
@@ -143,20 +145,11 @@ class Timing:
 
         self.seconds, self.next_step, self._follows = seconds, number, "step"
 
-    def measure(self, first_steps: Iterable[tuple[int, float]]) -> None:
-        """Take first steps until the speed is known, for at most LONGEST_FORECAST seconds; each gives
-        its number and the time at which it began.
-        """
-        until = self.seconds + LONGEST_FORECAST
-        for number, seconds in first_steps:
-            self.begin_step(number, seconds)
-            if self.is_known_here or self.seconds > until:
-                break
-
     def end_epoch(self, seconds: float, next_step: int) -> None:
-        """Note the end of a validation."""
-        of_steps = self.step_seconds * (next_step - self.next_step)
-        self._validation = max(0.0, seconds - self.seconds - of_steps)
+        """Note the end of a validation at a time, in seconds of training."""
+        # The steps since the last known time are taken at the mean speed.
+        step_seconds = self.step_seconds * (next_step - self.next_step)
+        self._validation = max(0.0, seconds - self.seconds - step_seconds)
         self.epoch_end = max(self._validation, self.epoch_end or 0.0)
         self.seconds, self.next_step, self._follows = seconds, next_step, "epoch"
 
@@ -173,7 +166,7 @@ class Timing:
     # What follows from it
 
     def is_over(self, config: TrainKeys) -> bool:
-        """Tell whether the time has ended the run, and `max_hours` has not grown since."""
+        """Tell whether the time has ended the run, and `max_hours` has not grown or gone since."""
         if self.ended_by is None or config.max_hours is None:
             return False
         return config.max_hours <= self.ended_by
@@ -189,18 +182,19 @@ class Timing:
         if config.max_hours is None:
             return math.inf
 
-        began = self.seconds + self.step_seconds * (place.step + 1 - self.next_step)
-        left = 3600 * config.max_hours - began
+        # The next step begins now, or when the steps that still compute are done.
+        now = self.seconds + self.step_seconds * (place.step + 1 - self.next_step)
+        left = 3600 * config.max_hours - now
         end = self._end_seconds(place, most=1800 * config.max_hours)
-        if not self.recent:
+        if not self.recent:  # the speed is not known: one step is taken if an end fits
             return math.inf if left > end else 0.0
 
         step = max(self.step_seconds, 1e-9)
-        of_this_pass = (left - end) / step
-        if of_this_pass <= place.rest:
-            return of_this_pass
+        steps_of_this_pass = (left - end) / step
+        if steps_of_this_pass <= place.rest:
+            return steps_of_this_pass
 
-        # The rest of this pass, whole epochs, and a part of an epoch
+        # The rest of this pass, whole epochs, and a part of an epoch; each with its end.
         left -= place.rest * step + end
         epochs, left = divmod(max(0.0, left), place.epoch_steps * step + end)
         return place.rest + epochs * place.epoch_steps + max(0.0, (left - end) / step)

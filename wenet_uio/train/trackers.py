@@ -85,7 +85,7 @@ def check_trackers(names: Iterable[str]) -> None:
             need_extra(name, (name,))
 
 
-def new_run(name: str) -> str:
+def new_run_number(name: str) -> str:
     """Return the number of a new run; for MLflow, whose server chooses it, a name that stands for
     it until then.
     """
@@ -121,7 +121,7 @@ class Trackers:
         record = _Record(path, records)
         self._senders = [_Sender(name, self._folder, self._config, record) for name in self._names]
         for sender in self._senders:
-            sender.catch_up(_entries(written or {}))
+            sender.catch_up(_entries_by_step(written or {}))
 
     def write(self, entry: Entry) -> None:
         """Send an entry to all trackers, without waiting for them."""
@@ -175,7 +175,7 @@ class _Sender:
         """Send points of earlier starts of the run that the tracker lacks."""
         sent = dict(self._sent)
         for entry in entries:
-            if new := _without_sent(entry, sent):
+            if new := _unsent_part(entry, sent):
                 self._given.put(new)
 
     def put(self, entry: Entry) -> None:
@@ -235,13 +235,13 @@ class _Sender:
     def _send(self, entry: Entry) -> None:
         """Write what the tracker lacks of an entry, and record that the tracker has it."""
         if self._board is None:
-            run = self._record.run_of(self._name) or new_run(self._name)
+            run = self._record.run_of(self._name) or new_run_number(self._name)
             # A kill while it is opened makes no second run
             self._record.keep(self._name, run, self._sent)
             self._board = open_board(self._name, self._folder, run, self._config)
             self._record.keep(self._name, self._board.run, self._sent)
 
-        unsent = _without_sent(entry, self._sent)
+        unsent = _unsent_part(entry, self._sent)
         if unsent:
             self._board.write(unsent)
             self._sent |= dict.fromkeys(unsent.names(), unsent.step)
@@ -254,7 +254,7 @@ class _Sender:
             log.warning("%s does not answer as it should, training goes on: %s", self._name, reason)
 
 
-def _without_sent(entry: Entry, sent: Mapping[str, int]) -> Entry | None:
+def _unsent_part(entry: Entry, sent: Mapping[str, int]) -> Entry | None:
     """Return the part of an entry that the tracker lacks; None if it has everything."""
     names = {name for name in entry.names() if entry.step > sent.get(name, -1)}
 
@@ -268,7 +268,7 @@ def _without_sent(entry: Entry, sent: Mapping[str, int]) -> Entry | None:
     )
 
 
-def _entries(written: Mapping[str, list[tuple[int, float]]]) -> list[Entry]:
+def _entries_by_step(written: Mapping[str, list[tuple[int, float]]]) -> list[Entry]:
     """Return the points of curves in the order of their steps."""
     of_step: dict[int, dict[str, float]] = {}
     for name, points in written.items():

@@ -83,7 +83,7 @@ def open_trained_model(
     weights = _weights_at(path)
     if weights is None:
         if make:
-            _convert(path, folder)
+            _convert_into(path, folder)
         weights = folder / FINAL_WEIGHTS
 
     config = load_model_config(weights.parent / TRAIN_CONFIG, trust_code=trust_code)
@@ -143,7 +143,7 @@ def _weights_at(path: Path) -> Path | None:
     if path.suffix in EXPORTS or any(any(folder.glob("*.onnx")) for folder in folders):
         return _weights_above(path)
 
-    what = _description(path) if path.is_file() else ""
+    what = _describe_file(path) if path.is_file() else ""
     kinds = "; ".join(layout.what for layout in layouts().values())
     raise ValueError(
         f"{path}: training cannot start from this: {what}expected a folder with {TRAIN_CONFIG} and "
@@ -151,7 +151,7 @@ def _weights_at(path: Path) -> Path | None:
     )
 
 
-def _description(path: Path) -> str:
+def _describe_file(path: Path) -> str:
     """Say what a file is from which training cannot start."""
     try:
         read_weights(path)
@@ -183,10 +183,10 @@ def _weights_above(export: Path) -> Path:
     )
 
 
-def _convert(path: Path, folder: Path) -> None:
+def _convert_into(path: Path, folder: Path) -> None:
     """Convert a model of another package, and write it to `folder`."""
     path, layout = model_at(path)
-    converted = convert(path, layout)
+    converted = convert_model(path, layout)
     count = write_model(converted, folder)
     log.info("%s: %s with %d weights, converted to %s", path, layout, count, folder)
     for note in converted.notes:
@@ -246,7 +246,9 @@ def model_at(path: Path) -> tuple[Path, str]:
     return models[0]
 
 
-def convert(path: Path, layout: str | None = None, vocabulary: Path | None = None) -> Converted:
+def convert_model(
+    path: Path, layout: str | None = None, vocabulary: Path | None = None
+) -> Converted:
     """Convert the model at `path`.
 
     Args:

@@ -10,7 +10,7 @@ import math
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from functools import cached_property
@@ -26,16 +26,16 @@ from wenet_uio.train.baseline import BEFORE, Baseline, compared_loss, compared_n
 from wenet_uio.train.checkpoint import RunFolder, changed_lists, changes_since
 from wenet_uio.train.distributed import StopRequest
 from wenet_uio.train.engine import Engine
-from wenet_uio.train.environment import environment
+from wenet_uio.train.environment import describe_start
 from wenet_uio.train.metrics import Totals
-from wenet_uio.train.micro_batches import Loader, steps, timed
+from wenet_uio.train.micro_batches import Loader, optimizer_steps, timed_items
 from wenet_uio.train.nonfinite import NonfiniteGuard
-from wenet_uio.train.observation import FirstUtterance, observe
+from wenet_uio.train.observation import FirstUtterance, observe_utterance
 from wenet_uio.train.progress import Progress
 from wenet_uio.train.report import Reporter, only_shows, show_complete
 from wenet_uio.train.running_average import RunningAverage
-from wenet_uio.train.timing import SOON, Place, RunClock, Stopwatch
-from wenet_uio.train.units import NO_CTC_LOSS, without_ctc_loss
+from wenet_uio.train.timing import LONGEST_FORECAST, SOON, Place, RunClock, Stopwatch
+from wenet_uio.train.units import NO_CTC_LOSS, count_without_ctc_loss
 from wenet_uio.train.update import LaunchedStep, StepOutcome
 from wenet_uio.train.validation import validate
 from wenet_uio.train.watchdog import Watchdog
@@ -92,6 +92,7 @@ class Trainer:
         self.saved_at = 0.0
         """Seconds of training at the last state."""
         self.said_how_long = False
+        """Whether the log has how long the run will take."""
         self.average = RunningAverage(config.model_avg) if config.model_avg else None
         self.guard = NonfiniteGuard(engine, config, folder.path / NONFINITE)
         self.launched: deque[tuple[LaunchedStep, list[Batch]]] = deque()
@@ -132,16 +133,16 @@ class Trainer:
         self.engine.connect()
         self.engine.begin_epoch(self.progress.epoch)
 
-        timing.measure(self._first_steps())
-        self.engine.disconnect()
-        return timing.forecast(self.config, self._place())
-
-    def _first_steps(self) -> Iterator[tuple[int, float]]:
-        """Yield the number of each step, and the time at which it began."""
-        for micro_batches in steps(self.train, self.config.accum_grad):
+        until = timing.seconds + LONGEST_FORECAST
+        for micro_batches in optimizer_steps(self.train, self.config.accum_grad):
             self._launch(micro_batches, {})
             launched, _ = self.launched.popleft()
-            yield launched.number, launched.outcome().sums["clock"]
+            timing.begin_step(launched.number, launched.outcome().sums["clock"])
+            if timing.is_known_here or timing.seconds > until:
+                break
+
+        self.engine.disconnect()
+        return timing.forecast(self.config, self._place())
 
     def save(self, *, meanwhile: bool = False, needed: bool = True) -> None:
         """Write the state of the run, or let a thread write it `meanwhile`.
@@ -149,14 +150,15 @@ class Trainer:
         All ranks must call this together.
 
         Args:
-            meanwhile: see RunFolder.save_state.
-            needed: see there; only the states with which this process ends are.
+            meanwhile: a thread writes the state while training goes on.
+            needed: raise an error of the system, such as that of a full disk; only the states with
+                which this process ends are needed.
         """
         self.guard.refuse_spoilt_weights()
         self._save_checked(meanwhile=meanwhile, needed=needed)
 
     def _save_checked(self, *, meanwhile: bool = False, needed: bool = True) -> None:
-        """As `save`, of weights that are known to be finite."""
+        """Write the state of the run, of weights that are known to be finite; see `save`."""
         self.watchdog.beat(f"saving the state of step {self.progress.step}")
         # Rank 0 takes over the counts of all ranks, which then start again at 0.
         progress = self.progress
@@ -198,6 +200,7 @@ class Trainer:
         seed = self.engine.seed
         self.engine.load_state_dict(state)
         self.train.load_state_dict(state["data"], allow_changes=allow_data_changes)
+        # With other data the loader does not go to the position of the state.
         starts_pass_over = self.train.state_dict()["position"] != state["data"]["position"]
         changes = changes_since(state, self.config, seed)
         changes += changed_lists(state["lists"], self._lists)
@@ -206,6 +209,7 @@ class Trainer:
 
         self.progress = Progress.from_state_dict(state["progress"])
         self.clock.before = self.saved_at = self.progress.timing.seconds
+        # The state has the counts of all ranks, which rank 0 keeps on.
         if self.world.rank or starts_pass_over:
             self.progress.samples, self.progress.costs = Counter(), Counter()
         if self.average and not self.world.rank:
@@ -266,7 +270,7 @@ class Trainer:
             self.folder.open(self.config, resumed=resumed)
             self.guard.file.begin(self.progress.step if resumed else -1)
             seconds = {"utterance_seconds": self.train.utterance_seconds()}
-            start = environment(self.world, self.progress.step + 1)
+            start = describe_start(self.world, self.progress.step + 1)
             source = self.started_from or {}
             curves = record_of_board(self.folder.path, self.reporter.tensorboard_dir)
             self.folder.note_start({**start, **self._lists, **seconds, **source, **curves})
@@ -371,7 +375,7 @@ class Trainer:
         progress.inside_pass = False
         self.watchdog.beat(f"reading the data of step {progress.step + 1}")
 
-        for micro_batches, wait in timed(steps(self.train, config.accum_grad)):
+        for micro_batches, wait in timed_items(optimizer_steps(self.train, config.accum_grad)):
             self.watchdog.beat(f"step {progress.step + 1}")
             progress.timing.advance(config, self._place())
             self._place_learning_rates()
@@ -387,7 +391,11 @@ class Trainer:
             save = self._state_is_due()
             stop = self._read_results(may_wait=self._most_unread_now(saves=save))
             self._average_weights()
-            save |= self._end_in_time()
+            if self._is_out_of_time():
+                progress.timing.ended_by = config.max_hours
+                progress.trained = progress.inside_pass = True
+                save = True
+
             if stop or save:
                 self._read_results(may_wait=0)
                 self.save(meanwhile=not stop, needed=stop)
@@ -410,15 +418,10 @@ class Trainer:
             return False
         return progress.timing.seconds - self.saved_at >= SOON * 3600 * config.max_hours
 
-    def _end_in_time(self) -> bool:
-        """End the epoch after this step if there is no time for another one; True if so."""
+    def _is_out_of_time(self) -> bool:
+        """Tell whether `max_hours` ends the epoch here: there is no time for another step of it."""
         progress = self.progress
-        if progress.trained or not progress.timing.is_up(self.config, self._place()):
-            return False
-
-        progress.timing.ended_by = self.config.max_hours
-        progress.trained = progress.inside_pass = True
-        return True
+        return not progress.trained and progress.timing.is_up(self.config, self._place())
 
     def _say_how_long(self) -> None:
         """Log once how long the run will take, when enough steps of this start are measured."""
@@ -434,7 +437,7 @@ class Trainer:
         # The clock of rank 0 comes back with the results, so that it costs no exchange of its own.
         extra_sums = {**extra_sums, "clock": 0.0 if self.world.rank else self.clock()}
         launched = self.engine.launch(micro_batches, self.progress.step + 1, extra_sums)
-        if without_ctc_loss(self.engine, micro_batches):
+        if count_without_ctc_loss(self.engine, micro_batches):
             warn_once(f"training has {NO_CTC_LOSS}")
         self.launched.append((launched, micro_batches))
         self.progress.count(micro_batches)
@@ -576,7 +579,7 @@ class Trainer:
         self.watchdog.beat(f"pictures after step {self.progress.step}")
         assert cv.batch is not None, "a loader without batches is refused before training"
         with only_shows("pictures"):
-            observation = observe(self.engine, cv.batch)
+            observation = observe_utterance(self.engine, cv.batch)
             audio = None
             if observation is not None and epoch == 0:
                 with only_shows("audio"):

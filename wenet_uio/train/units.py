@@ -45,7 +45,7 @@ def check_units(corpus: Corpus, tokenizer: Tokenizer) -> None:
     unknown, total = _unknown_tokens(corpus, tokenizer)
     share = unknown.total() / max(total, 1)
     named = ", ".join(token for token, _ in unknown.most_common(SHOWN))
-    long_unit = _unit_of_words(tokenizer)
+    long_unit = _long_unit(tokenizer)
     if share > MOST and long_unit:
         raise ValueError(
             f"{corpus.data_list}: texts are cut into characters, such as {named}, but most units are "
@@ -76,22 +76,22 @@ def _unknown_tokens(corpus: Corpus, tokenizer: Tokenizer) -> tuple[Counter[str],
     total = 0
     for sample in _spread_texts(corpus):
         try:
-            of_language = tokenizer.of(sample.fields)
+            tokenizer_of_sample = tokenizer.of(sample.fields)
         except UnknownLanguageError:
             continue
-        if of_language.unknown is None:
+        if tokenizer_of_sample.unknown is None:
             continue
 
         for text in sample.texts:
-            tokens, ids = of_language.tokenize(text)
+            tokens, ids = tokenizer_of_sample.tokenize(text)
             total += len(ids)
             units = zip(tokens, ids, strict=True)
-            unknown.update(token for token, unit in units if unit == of_language.unknown)
+            unknown.update(token for token, unit in units if unit == tokenizer_of_sample.unknown)
 
     return unknown, total
 
 
-def _unit_of_words(tokenizer: Tokenizer) -> str:
+def _long_unit(tokenizer: Tokenizer) -> str:
     """Return a unit of several characters, if a tokenizer of characters has mostly such units."""
     splitter = getattr(tokenizer, "splitter", None)
     if not isinstance(splitter, CharSplitter) or splitter.split_with_space:
@@ -106,7 +106,8 @@ def _spread_texts(corpus: Corpus) -> Iterator[Texts]:
     """Yield the texts of TEXTS samples, spread over a list; those that cannot be read are left out."""
     ends = np.cumsum(corpus.samples)
     count = min(TEXTS, corpus.num_samples)
-    for number in (corpus.num_samples * place // count for place in range(count)):
+    for place in range(count):
+        number = corpus.num_samples * place // count
         shard = int(np.searchsorted(ends, number, side="right"))
         row = number - int(ends[shard] - corpus.samples[shard])
         try:
@@ -116,10 +117,10 @@ def _spread_texts(corpus: Corpus) -> Iterator[Texts]:
 
 
 NO_CTC_LOSS = "utterances without a CTC loss: a unit of their text is not in ctc_texts"
-"""Says what utterances lack that `without_ctc_loss` finds."""
+"""Says what utterances lack that `count_without_ctc_loss` counts."""
 
 
-def use_units_of(texts: str, ctc: CTC, tokenizer: Tokenizer) -> None:
+def use_units_in(texts: str, ctc: CTC, tokenizer: Tokenizer) -> None:
     """Let a CTC layer use only the units of a file of texts (key, then text).
 
     A layer of a trained model may have used others.
@@ -143,15 +144,18 @@ def use_units_of(texts: str, ctc: CTC, tokenizer: Tokenizer) -> None:
         )
 
 
-def without_ctc_loss(engine: Engine, batches: Sequence[Batch]) -> int:
+def count_without_ctc_loss(engine: Engine, batches: Sequence[Batch]) -> int:
     """Count the utterances with a unit that CTC does not use, after their losses."""
     if not engine.config.ctc_texts:
         return 0
-    return sum(
-        int(engine.model.ctc.without_loss(batch.target, batch.target_lengths).sum())
-        for batch in batches
-        if not batch.text_only
-    )
+
+    count = 0
+    for batch in batches:
+        if not batch.text_only:
+            lacks_loss = engine.model.ctc.lacks_loss(batch.target, batch.target_lengths)
+            count += int(lacks_loss.sum())
+
+    return count
 
 
 def refuse_unused_units(ctc: CTC) -> None:

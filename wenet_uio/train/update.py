@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
 
-from wenet_uio.train.optimizer import whole
+from wenet_uio.train.optimizer import complete_tensor
 
 
 class Reading:
@@ -51,7 +51,7 @@ class StepOutcome:
     number: int
     """That of the step, from 1."""
     sums: dict[str, float]
-    """Sums over all ranks: the counts of metrics.count, losses times utterances, and the numbers of
+    """Sums over all ranks: the counts of metrics.count_batches, losses times utterances, and the numbers of
     the caller."""
     grad_norm: float
     """Norm of the gradient before clipping."""
@@ -122,7 +122,7 @@ def clip_and_apply(
     scaler.unscale_(optimizer)
     grads = [weight.grad for weight in weights if weight.grad is not None]
     shared_norm = nn.utils.get_total_norm(grads)  # with FSDP, each rank holds a part of it
-    norm = whole(shared_norm)
+    norm = complete_tensor(shared_norm)
 
     if optimizer.defaults.get("fused") and not scaler.is_enabled():
         nn.utils.clip_grads_with_norm_(weights, largest_norm, shared_norm)

@@ -15,9 +15,15 @@ from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine
 from wenet_uio.train.layers import train_mode
 from wenet_uio.train.memory import Failure, TooLarge
-from wenet_uio.train.metrics import OF_TRAINING, count, loss_sums
-from wenet_uio.train.micro_batches import SizedBatches, emptied, on_device, steps, timed
-from wenet_uio.train.units import NO_CTC_LOSS, without_ctc_loss
+from wenet_uio.train.metrics import OF_TRAINING, count_batches, loss_sums
+from wenet_uio.train.micro_batches import (
+    SizedBatches,
+    emptied_batch,
+    on_device,
+    optimizer_steps,
+    timed_items,
+)
+from wenet_uio.train.units import NO_CTC_LOSS, count_without_ctc_loss
 
 log = logging.getLogger(__name__)
 
@@ -49,38 +55,42 @@ def validate(
     world.share_buffers(engine.model)
     engine.model.eval()
     began = time.perf_counter()
-    sums = dict.fromkeys((*count(()), "wait"), 0.0)
+    sums = dict.fromkeys((*count_batches(()), "wait"), 0.0)
     losses = _Losses(engine, next_step, asked_to_stop)
     left_out: Counter[str] = Counter()
-    without_ctc: Counter[str] = Counter()
+    """Utterances of this rank that the loader left out, by reason."""
+    num_without_ctc = 0
 
-    for whole_batches, wait in timed(steps(batches, 1)):
-        micro_batches = [
-            part for batch in whole_batches for part in engine.size_limit.parts(batch, next_step)
-        ]
+    for whole_batches, wait in timed_items(optimizer_steps(batches, 1)):
+        micro_batches: list[Batch] = []
+        for batch in whole_batches:
+            micro_batches += engine.size_limit.parts(batch, next_step)
+            left_out.update(sample.reason for sample in batch.skipped)
+
+        # One exchange: the most micro-batches of a rank, and whether one was asked to stop, or has
+        # utterances without a finite loss in the batches before.
         asked = engine.vector([len(micro_batches), asked_to_stop()])
-        most, stop, spoilt = world.largest(torch.cat([asked, losses.flag()])).tolist()
+        most, stop, spoilt = world.largest(torch.cat([asked, losses.nonfinite_flag()])).tolist()
         if stop:
             return None
         if spoilt:
             losses.name_spoilt()
 
         sums["wait"] += wait
-        for name, value in count(whole_batches).items():
+        for name, value in count_batches(whole_batches).items():
             sums[name] += value
-        left_out.update(sample.reason for batch in whole_batches for sample in batch.skipped)
 
         if engine.in_step:  # ranks with fewer micro-batches run empty ones
-            micro_batches += [emptied(micro_batches[0])] * (int(most) - len(micro_batches))
+            micro_batches += [emptied_batch(micro_batches[0])] * (int(most) - len(micro_batches))
 
         losses.add([batch for batch in micro_batches if len(batch) or engine.in_step])
-        without_ctc[NO_CTC_LOSS] += without_ctc_loss(engine, whole_batches)
+        num_without_ctc += count_without_ctc_loss(engine, whole_batches)
 
-    if float(world.largest(losses.flag())):
+    if float(world.largest(losses.nonfinite_flag())):
         losses.name_spoilt()
     sums |= losses.divisors(sums)
 
-    _log_left_out(world, left_out, without_ctc)
+    _log_left_out(world, left_out, num_without_ctc)
     train_mode(engine.model)
     engine.size_limit.too_large.update(*world.gather(losses.too_large))
     keys = world.gather([key for utterance in losses.spoilt for key in utterance.keys])
@@ -97,7 +107,7 @@ class _Losses:
     """Sums of the losses of this rank, without utterances whose loss is infinite or NaN.
 
     The device adds only finite losses. So the host need not wait after each batch. It reads the
-    `flag` of a batch later, and then computes a spoilt batch again, utterance by utterance.
+    `nonfinite_flag` of a batch later, and then computes a spoilt batch again, utterance by utterance.
     """
 
     def __init__(self, engine: Engine, next_step: int, beat: Callable[[], object]) -> None:
@@ -122,26 +132,27 @@ class _Losses:
             self.sums += torch.where(is_finite, losses, 0.0)
             self._last.append((batch, is_finite))
 
-    def flag(self) -> torch.Tensor:
+    def nonfinite_flag(self) -> torch.Tensor:
         """Return 1 (1,) on the device if one of the last batches has no finite loss, else 0."""
         if not self._last:
             return self.sums.new_zeros(1)
-        return (~torch.stack([is_finite for _, is_finite in self._last]).all()).to(self.sums)[None]
+
+        all_finite = torch.stack([is_finite for _, is_finite in self._last]).all()
+        return (~all_finite).to(self.sums)[None]
 
     def name_spoilt(self) -> None:
         """Find the utterances that spoil the last batches, and add the losses of the others.
 
         Ranks of an engine that is `in_step` must call this together.
         """
-        utterances = [
-            batch.rows(slice(row, row + 1))
-            for batch, is_finite in self._last
-            if not is_finite
-            for row in range(len(batch))
-        ]
-        if self.engine.in_step:
+        utterances: list[Batch] = []
+        for batch, is_finite in self._last:
+            if not is_finite:
+                utterances += [batch.rows(slice(row, row + 1)) for row in range(len(batch))]
+
+        if self.engine.in_step:  # ranks with fewer utterances run empty batches
             most = int(self.engine.world.largest(torch.tensor([len(utterances)])))
-            utterances += [emptied(self._last[0][0])] * (most - len(utterances))
+            utterances += [emptied_batch(self._last[0][0])] * (most - len(utterances))
 
         for utterance in utterances:
             self.beat()
@@ -152,16 +163,21 @@ class _Losses:
                 self.spoilt.append(utterance)
 
     def divisors(self, counts: Mapping[str, float]) -> dict[str, float]:
-        """Return the counts by which sums are divided, without the spoilt utterances."""
-        spoilt = count(self.spoilt)
+        """Return the counts by which the sums of the losses are divided: `counts`, of all utterances
+        that were read, without the spoilt ones.
+        """
+        spoilt = count_batches(self.spoilt)
         return {name: counts[name] - spoilt[name] for name in ("utterances", "texts", "tokens")}
 
     def _compute(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return sums of the losses of a batch, and whether (bool ()) the total loss is finite."""
+        """Return sums (names,) of the losses of a batch, and whether (bool ()) the total loss is
+        finite.
+        """
         losses = self._split_until_it_fits(batch)
         return losses, losses[self.names.index("loss")].isfinite()
 
     def _split_until_it_fits(self, batch: Batch) -> torch.Tensor:
+        """Return sums (names,) of the losses of a batch, which is halved if memory runs out."""
         engine = self.engine
         try:
             losses = engine.objective(on_device(batch, engine.world.device))
@@ -175,16 +191,15 @@ class _Losses:
         return torch.stack([self._split_until_it_fits(part) for part in parts]).sum(dim=0)
 
 
-def _log_left_out(world: World, left_out: Counter[str], without_ctc: Counter[str]) -> None:
+def _log_left_out(world: World, left_out: Counter[str], num_without_ctc: int) -> None:
     """Log on rank 0 how many utterances all ranks left out, by reason, and how many have no CTC
     loss.
     """
-    left_out, without_ctc = world.add_up(left_out, without_ctc)
+    left_out, without_ctc = world.add_up(left_out, Counter({NO_CTC_LOSS: num_without_ctc}))
     if world.rank != 0:
         return
     if left_out:
         reasons = ", ".join(f"{number} {reason}" for reason, number in sorted(left_out.items()))
         log.info("validation left out: %s", reasons)
-    for reason, number in without_ctc.items():
-        if number:
-            log.info("validation: %d %s", number, reason)
+    if without_ctc[NO_CTC_LOSS]:
+        log.info("validation: %d %s", without_ctc[NO_CTC_LOSS], NO_CTC_LOSS)

@@ -112,7 +112,7 @@ class Watchdog:
                 posts = self._posts_on(board)
 
             if post is self._post and min(posts) == self.world.rank:
-                log.error("%s", describe(self.seconds, posts, self.world.size))
+                log.error("%s", describe_waiting(self.seconds, posts, self.world.size))
 
     def _posts_on(self, board: Store) -> dict[int, Post]:
         """Return the posts of the ranks that answered."""
@@ -120,7 +120,7 @@ class Watchdog:
         return {rank: Post(**json.loads(board.get(str(rank)))) for rank in ranks}
 
 
-def describe(seconds: float, posts: Mapping[int, Post], size: int) -> str:
+def describe_waiting(seconds: float, posts: Mapping[int, Post], size: int) -> str:
     """Report the ranks that are behind, with their stacks, and the ranks that do not answer.
 
     Args:

@@ -14,7 +14,7 @@ from gpu_modes.report import Report
 from wenet_uio.config import Config, parse_config
 from wenet_uio.dataset.types import Batch
 from wenet_uio.train.engine import Engine
-from wenet_uio.train.run_config import with_dtype
+from wenet_uio.train.run_config import choose_dtype
 
 CONFS = Path(__file__).parents[3] / "examples/librispeech/s0/conf"
 STREAMING = "train_u2++_conformer"
@@ -80,7 +80,7 @@ def config_of(report: Report, keys: Mapping[str, Any], **changes: Any) -> Config
     units = units_of(report)
     ends = {"special_tokens": {"<sos>": units - 1, "<eos>": units - 1}}
     sizes = {"input_dim": BINS, "output_dim": units, "vocab_size": units, "tokenizer_conf": ends}
-    return with_dtype(parse_config({**keys, **sizes, **changes}, "gpu.py"), report.device)
+    return choose_dtype(parse_config({**keys, **sizes, **changes}, "gpu.py"), report.device)
 
 
 def dtype_of(arithmetic: str) -> str:

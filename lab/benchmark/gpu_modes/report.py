@@ -16,7 +16,7 @@ import torch
 from provenance import commit
 
 from wenet_uio.train.distributed import World
-from wenet_uio.train.memory import in_brief, is_out_of_memory
+from wenet_uio.train.memory import brief_message, is_out_of_memory
 
 DIGITS = 5
 """Significant digits of a figure."""
@@ -108,7 +108,7 @@ class Report:
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
-                figures = {"fits": False, "said": in_brief(error)}
+                figures = {"fits": False, "said": brief_message(error)}
             self.write(**case, **figures)
 
         free()
@@ -122,7 +122,7 @@ class Report:
             yield
         except Exception as error:
             self.failures += 1
-            message = f"{type(error).__name__}: {in_brief(error)}"
+            message = f"{type(error).__name__}: {brief_message(error)}"
             where = "".join(f" {name}={value}" for name, value in case.items())
             print(f"error: {self.mode}{where}: {message}", file=sys.stderr)
             self.write(**case, error=message, traceback=traceback.format_exc()[-SHOWN:])

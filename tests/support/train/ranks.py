@@ -30,7 +30,7 @@ from wenet_uio.models import build_model
 from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine
 from wenet_uio.train.engines import build_engine
-from wenet_uio.train.optimizer import whole
+from wenet_uio.train.optimizer import complete_tensor
 from wenet_uio.train.running_average import RunningAverage
 from wenet_uio.train.validation import validate
 
@@ -69,7 +69,7 @@ def run(engine: Engine, deal: list[list[list[int]]]) -> dict[str, Any]:
 
     def remember(*_: object) -> None:
         gradient.update(
-            (n, whole(w.grad).clone())
+            (n, complete_tensor(w.grad).clone())
             for n, w in engine.model.named_parameters()
             if w.grad is not None
         )

@@ -10,7 +10,7 @@ from wenet_uio.addons.publish.pull import Pulled, pull
 from wenet_uio.base.hub_address import hub_address
 from wenet_uio.base.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
 from wenet_uio.models.converted import write_model
-from wenet_uio.train.trained_model import convert, layouts
+from wenet_uio.train.trained_model import convert_model, layouts
 
 if TYPE_CHECKING:
     from wenet_uio.addons.listen.recogniser import SpeechRecogniser
@@ -90,7 +90,7 @@ def usable_folder(pulled: Pulled) -> Path:
 
     folder = pulled.aside / pulled.commit
     if not (folder / FINAL_WEIGHTS).is_file():
-        write_model(convert(pulled.folder), folder)  # the weights are written last
+        write_model(convert_model(pulled.folder), folder)  # the weights are written last
 
     return folder
 

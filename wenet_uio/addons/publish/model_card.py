@@ -28,7 +28,7 @@ from wenet_uio.models.speech_model import SpeechModel
 from wenet_uio.search.modes import possible_modes
 from wenet_uio.search.recogniser import CHECKPOINTS, streaming_obstacle
 from wenet_uio.text.tokenizer import OWN_UNITS
-from wenet_uio.train.checkpoint import numbered
+from wenet_uio.train.checkpoint import numbered_files
 from wenet_uio.train.environment import PACKAGES
 
 MARKER = "<!-- report_run.py of wenet_uio writes this file anew. Remove this line to keep changes of the text. -->"
@@ -161,7 +161,7 @@ class _Card:
         self.model = untrained(config)
         self.starts = read_starts(folder)
         self.start: dict[str, Any] = self.starts[-1] if self.starts else {}
-        epochs = [path for _, path in sorted(numbered(folder, "epoch_*.yaml"))]
+        epochs = [path for _, path in sorted(numbered_files(folder, "epoch_*.yaml"))]
         self.epochs = len(epochs)
         self.last_epoch: dict[str, Any] = read_yaml(epochs[-1]) if epochs else {}
         self.obstacle = streaming_obstacle(self.model, config.dataset_conf)

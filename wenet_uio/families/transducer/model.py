@@ -59,11 +59,11 @@ class Transducer(ASRModel):
 
     @property
     def trained_weights(self) -> dict[str, float]:
-        """See ASRModel.trained_weights."""
+        """{name in model_conf: weight} of the losses of CTC, attention and transducer."""
         return {**super().trained_weights, "transducer_weight": self.transducer_weight}
 
     def loss_weights(self, cr_weight: float | None = None) -> dict[str, float]:
-        """See ASRModel.loss_weights; the transducer comes after attention and CTC."""
+        """Return {name of a loss: its weight in `loss`}; attention, CTC, then the transducer."""
         weights = super().loss_weights(cr_weight)
         first = {name: weights.pop(name) for name in ("loss_att", "loss_ctc")}
         return {**first, "loss_rnnt": self.transducer_weight, **weights}
@@ -77,7 +77,7 @@ class Transducer(ASRModel):
         prompts: torch.Tensor,
         cr_weight: float | None = None,
     ) -> Losses:
-        """See ASRModel._losses; adds `loss_rnnt` and its share of `loss`."""
+        """Return the losses of an ASRModel, `loss_rnnt`, and `loss` with its share."""
         losses = super()._losses(encoder_out, lengths, target, target_lengths, prompts, cr_weight)
         loss_rnnt = self.rnnt_loss(encoder_out, lengths, target, target_lengths)
         loss = losses["loss"]
@@ -88,7 +88,7 @@ class Transducer(ASRModel):
     def _text_loss(
         self, target: torch.Tensor, target_lengths: torch.Tensor, prompts: torch.Tensor
     ) -> Losses:
-        """See ASRModel._text_loss; text without audio trains only the attention decoder."""
+        """Return losses of text without audio, which trains the attention decoder alone."""
         return {**super()._text_loss(target, target_lengths, prompts), "loss_rnnt": None}
 
     def rnnt_loss(

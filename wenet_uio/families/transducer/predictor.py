@@ -78,7 +78,7 @@ class RnnPredictor(Predictor):
         ]
 
     def forward(self, tokens: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
-        """See Predictor.forward."""
+        """Add tokens (N, U) to `state` -> outputs (N, U, output_size), the new state."""
         hidden, cell = (part.transpose(0, 1).contiguous() for part in state)
         x = self.embed_dropout(self.embed(tokens))
         # torch documents is_scripting, but torch.jit.__all__ does not list it.
@@ -104,7 +104,7 @@ class WindowPredictor(Predictor):
         return [self.embed.weight.new_zeros(batch, self.window - 1, self.embed.embedding_dim)]
 
     def forward(self, tokens: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
-        """See Predictor.forward."""
+        """Add tokens (N, U) to `state` -> outputs (N, U, output_size), the new state."""
         x = torch.cat((state[0], self.embed_dropout(self.embed(tokens))), dim=1)
         return self.look(x), [x[:, x.size(1) - self.window + 1 :]]
 
@@ -133,7 +133,7 @@ class EmbeddingPredictor(WindowPredictor):
         self.activation = ACTIVATIONS[conf.activation]()
 
     def look(self, x: torch.Tensor) -> torch.Tensor:
-        """See WindowPredictor.look."""
+        """Look back from each embedding x (N, history_size + U, E) -> (N, U, E)."""
         windows = x.unfold(1, self.window, 1)  # (N, U, E, window)
         places = self.pos_embed.weight.view(self.heads, -1, self.window).sum(dim=0)
         fit = (windows * places).sum(dim=2, keepdim=True)
@@ -152,7 +152,7 @@ class ConvPredictor(WindowPredictor):
         self.activation = ACTIVATIONS[conf.activation]()
 
     def look(self, x: torch.Tensor) -> torch.Tensor:
-        """See WindowPredictor.look."""
+        """Look back from each embedding x (N, history_size + U, E) -> (N, U, E)."""
         return self.activation(self.norm(self.conv(x.transpose(1, 2)).transpose(1, 2)))
 
 

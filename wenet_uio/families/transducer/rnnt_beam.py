@@ -82,24 +82,26 @@ def rnnt_beam_search(
     """
     assert transducer_weight == 1.0 or ctc_log_probs is not None, "a share below 1 needs CTC"
     scorer = as_one([scorer.begin() for scorer in scorers])
-    beam = _start(model, scorer, len(lengths), beam_size, encoder_out.device)
+    beam = _first_beam(model, scorer, len(lengths), beam_size, encoder_out.device)
     steps: list[_Growth] = []
     for frame in range(encoder_out.size(1)):
         encoded = encoder_out[:, frame : frame + 1]
         if ctc_log_probs is None or transducer_weight == 1.0:
-            reached = _of_transducer(model, scorer, beam, encoded)
+            reached = _reach_by_transducer(model, scorer, beam, encoded)
         else:
             ctc = ctc_log_probs[:, frame : frame + 1] + math.log1p(-transducer_weight)
-            reached = _with_ctc(model, scorer, beam, encoded, ctc, math.log(transducer_weight))
+            reached = _reach_with_ctc(
+                model, scorer, beam, encoded, ctc, math.log(transducer_weight)
+            )
 
-        beam, growth = _best(reached, beam, frame < lengths)
+        beam, growth = _best_sequences(reached, beam, frame < lengths)
         steps.append(growth)
 
     scores = beam.scores if scorer is None else beam.scores + scorer.end(beam.scored).float()
-    return _hypotheses(steps, scores)
+    return _trace_hypotheses(steps, scores)
 
 
-def _start(
+def _first_beam(
     model: Transducer,
     scorer: PrefixScorer | None,
     batch: int,
@@ -116,30 +118,31 @@ def _start(
     state = [tensor.unflatten(0, by_beam) for tensor in state]
     state_size = 0 if scorer is None else scorer.state_size
     scored = torch.zeros(*by_beam, state_size, dtype=torch.int64, device=device)
-    return _Beam(scores, hashes, _no_growth(hashes), predicted.view(*by_beam, -1), state, scored)
+    predicted = predicted.view(*by_beam, -1)
+    return _Beam(scores, hashes, _no_growth(hashes), predicted, state, scored)
 
 
 def _no_growth(hashes: torch.Tensor) -> _Growth:
     """Return the growth at the beginning of a frame, of sequences with these hashes (B, K)."""
     tokens = torch.full((*hashes.shape, TOKENS_A_FRAME), -1, device=hashes.device)
-    return _Growth(_places(hashes), tokens, torch.zeros(tokens.shape, device=hashes.device))
+    return _Growth(_place_numbers(hashes), tokens, torch.zeros(tokens.shape, device=hashes.device))
 
 
-def _of_transducer(
+def _reach_by_transducer(
     model: Transducer, scorer: PrefixScorer | None, beam: _Beam, encoded: torch.Tensor
 ) -> list[_Beam]:
     """Return the sequences that a frame (B, 1, D) leads to, each followed by a blank."""
     reached: list[_Beam] = []
     for count in range(TOKENS_A_FRAME + 1):
         log_probs = _log_probs(model, beam, encoded)
-        reached.append(_with_blank(model.blank, beam, log_probs))
+        reached.append(_add_blank(model.blank, beam, log_probs))
         if count < TOKENS_A_FRAME:
-            beam = _grown(model, scorer, beam, log_probs, count)
+            beam = _grow_by_token(model, scorer, beam, log_probs, count)
 
     return reached
 
 
-def _with_ctc(
+def _reach_with_ctc(
     model: Transducer,
     scorer: PrefixScorer | None,
     beam: _Beam,
@@ -154,7 +157,10 @@ def _with_ctc(
         weight: logarithm of the share of the transducer.
     """
     log_probs = torch.logaddexp(_log_probs(model, beam, encoded) + weight, ctc)
-    return [_with_blank(model.blank, beam, log_probs), _grown(model, scorer, beam, log_probs, 0)]
+    return [
+        _add_blank(model.blank, beam, log_probs),
+        _grow_by_token(model, scorer, beam, log_probs, 0),
+    ]
 
 
 def _log_probs(model: Transducer, beam: _Beam, encoded: torch.Tensor) -> torch.Tensor:
@@ -162,12 +168,12 @@ def _log_probs(model: Transducer, beam: _Beam, encoded: torch.Tensor) -> torch.T
     return model.joint(encoded, beam.predicted).float().log_softmax(dim=2)
 
 
-def _with_blank(blank: int, beam: _Beam, log_probs: torch.Tensor) -> _Beam:
+def _add_blank(blank: int, beam: _Beam, log_probs: torch.Tensor) -> _Beam:
     """Return the sequences with the score of a blank after them."""
     return beam._replace(scores=beam.scores + log_probs[:, :, blank])
 
 
-def _grown(
+def _grow_by_token(
     model: Transducer,
     scorer: PrefixScorer | None,
     beam: _Beam,
@@ -182,48 +188,62 @@ def _grown(
     """
     scores = beam.scores.unsqueeze(2) + log_probs
     scores[:, :, model.blank] = -torch.inf
-    labels, scores, scored = _extensions(scorer, beam, scores)
+    labels, scores, scored = _choose_extensions(scorer, beam, scores)
+
+    # The K best of all (sequence, label); of each its sequence and its token, (B, K).
     scores, choice = scores.flatten(1).topk(beam.scores.size(1), dim=1)
     rows, place = choice // labels.size(1), choice % labels.size(1)
     token = labels.gather(1, place)
 
-    parents, tokens, confidences = (_taken(values, rows) for values in beam.growth)
+    parents, tokens, confidences = (_take_rows(values, rows) for values in beam.growth)
     tokens[:, :, count] = token
     chosen = rows * log_probs.size(2) + token
     confidences[:, :, count] = log_probs.flatten(1).gather(1, chosen).exp()
-    state = [_taken(tensor, rows).flatten(0, 1) for tensor in beam.state]
+
+    # The predictor takes the B * K sequences as one batch.
+    state = [_take_rows(tensor, rows).flatten(0, 1) for tensor in beam.state]
     predicted, state = model.predictor(token.reshape(-1, 1), state)
+
     return _Beam(
-        scores,
-        _taken(beam.hashes, rows) * MULTIPLIER + token + 1,
-        _Growth(parents, tokens, confidences),
-        predicted.view(*token.shape, -1),
-        [tensor.unflatten(0, token.shape) for tensor in state],
-        _taken(scored.flatten(1, 2), choice),
+        scores=scores,
+        hashes=_take_rows(beam.hashes, rows) * MULTIPLIER + token + 1,
+        growth=_Growth(parents, tokens, confidences),
+        predicted=predicted.view(*token.shape, -1),
+        state=[tensor.unflatten(0, token.shape) for tensor in state],
+        scored=_take_rows(scored.flatten(1, 2), choice),
     )
 
 
-def _extensions(
+def _choose_extensions(
     scorer: PrefixScorer | None, beam: _Beam, scores: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the tokens (B, L) by which sequences may grow, the scores (B, K, L) of the grown
-    sequences, and the states (B, K, L, S) of the scorer after them.
+    """Choose the tokens by which the sequences of a beam may grow: all V, or with a scorer the K
+    tokens of each utterance that are best after any sequence, as a scorer is slow.
 
     Args:
-        scores: (B, K, V) of the grown sequences, without the bonus of the last token.
+        scores: (B, K, V) of each sequence with each token, without the bonus of this token.
+
+    Returns:
+        The tokens (B, L), the scores (B, K, L) of each sequence with each of them and its bonus,
+        and the states (B, K, L, S) of the scorer after them; S is 0 without a scorer.
     """
     batch, sequences, units = scores.shape
     if scorer is None:
         tokens = torch.arange(units, device=scores.device).expand(batch, units)
-        return tokens, scores, beam.scored.unsqueeze(2).expand(-1, -1, units, -1)
+        no_states = beam.scored.unsqueeze(2).expand(-1, -1, units, -1)  # (B, K, V, 0)
+        return tokens, scores, no_states
 
-    tokens = scores.amax(dim=1).topk(min(sequences, units), dim=1).indices
+    best_of_token = scores.amax(dim=1)  # (B, V), after any sequence
+    tokens = best_of_token.topk(min(sequences, units), dim=1).indices
     scores = scores.gather(2, tokens.unsqueeze(1).expand(-1, sequences, -1))
-    states, gain = scorer.extend(beam.scored, tokens, scores > -torch.inf)
-    return tokens, scores + gain.float(), states
+    is_possible = scores > -torch.inf
+    states, bonuses = scorer.extend(beam.scored, tokens, is_possible)
+    return tokens, scores + bonuses.float(), states
 
 
-def _best(reached: list[_Beam], before: _Beam, active: torch.Tensor) -> tuple[_Beam, _Growth]:
+def _best_sequences(
+    reached: list[_Beam], before: _Beam, active: torch.Tensor
+) -> tuple[_Beam, _Growth]:
     """Return the best of all sequences that a frame led to, where equal ones are one, and how they
     have grown.
 
@@ -232,45 +252,52 @@ def _best(reached: list[_Beam], before: _Beam, active: torch.Tensor) -> tuple[_B
     """
     scores = torch.cat([beam.scores for beam in reached], dim=1)
     hashes = torch.cat([beam.hashes for beam in reached], dim=1)
-    equal = hashes.unsqueeze(2) == hashes.unsqueeze(1)
-    ways = scores.unsqueeze(1).masked_fill(~equal, -torch.inf)
-    is_first = ~equal.tril(-1).any(dim=2)
+    # N is the number of all sequences. Of equal ones, the first has the sum of all their ways.
+    equal = hashes.unsqueeze(2) == hashes.unsqueeze(1)  # (B, N, N)
+    ways = scores.unsqueeze(1).masked_fill(~equal, -torch.inf)  # (B, N, N)
+    is_first = ~equal.tril(-1).any(dim=2)  # (B, N)
     sums = ways.logsumexp(dim=2).masked_fill(~is_first, -torch.inf)
     sums, chosen = sums.topk(before.scores.size(1), dim=1)
 
     # The path of a sequence is its best way. Ended utterances keep their places, which come first.
     active = active.unsqueeze(1)
     path = ways.argmax(dim=2).gather(1, chosen)
-    path = torch.where(active, path, _places(path))
+    path = torch.where(active, path, _place_numbers(path))
 
     def on_path(tensors: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        return _taken(torch.cat(tensors, dim=1), path)
+        """Return the rows of the kept sequences; `tensors` are those of the beams, (B, K, ...)."""
+        return _take_rows(torch.cat(tensors, dim=1), path)
 
-    growth = _Growth(*map(on_path, zip(*(beam.growth for beam in reached), strict=True)))
-    hashes = _taken(hashes, path)
-    beam = _Beam(
-        torch.where(active, sums, before.scores),
-        hashes,
-        _no_growth(hashes),
-        on_path(tuple(beam.predicted for beam in reached)),
-        [on_path(tensors) for tensors in zip(*(beam.state for beam in reached), strict=True)],
-        on_path(tuple(beam.scored for beam in reached)),
+    growth = _Growth(
+        parents=on_path(tuple(beam.growth.parents for beam in reached)),
+        tokens=on_path(tuple(beam.growth.tokens for beam in reached)),
+        confidences=on_path(tuple(beam.growth.confidences for beam in reached)),
     )
-    return beam, growth
+    hashes = _take_rows(hashes, path)
+    states = zip(*(beam.state for beam in reached), strict=True)
+    best = _Beam(
+        scores=torch.where(active, sums, before.scores),
+        hashes=hashes,
+        growth=_no_growth(hashes),
+        predicted=on_path(tuple(beam.predicted for beam in reached)),
+        state=[on_path(tensors) for tensors in states],
+        scored=on_path(tuple(beam.scored for beam in reached)),
+    )
+    return best, growth
 
 
-def _places(like: torch.Tensor) -> torch.Tensor:
+def _place_numbers(like: torch.Tensor) -> torch.Tensor:
     """Return 0, 1, … for each utterance, in the shape (B, K)."""
     return torch.arange(like.size(1), device=like.device).expand_as(like)
 
 
-def _taken(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+def _take_rows(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """Return the rows (B, K) of values (B, N, ...) -> (B, K, ...)."""
     index = rows.view(*rows.shape, *[1] * (values.dim() - 2))
     return values.gather(1, index.expand(*rows.shape, *values.shape[2:]))
 
 
-def _hypotheses(steps: list[_Growth], scores: torch.Tensor) -> list[NBest]:
+def _trace_hypotheses(steps: list[_Growth], scores: torch.Tensor) -> list[NBest]:
     """Follow the sequences back through the frames.
 
     Args:
@@ -285,29 +312,29 @@ def _hypotheses(steps: list[_Growth], scores: torch.Tensor) -> list[NBest]:
     scores, rows = scores.sort(dim=1, descending=True, stable=True)
     paths: list[tuple[torch.Tensor, torch.Tensor]] = []
     for step in reversed(steps):
-        paths.append((_taken(step.tokens, rows), _taken(step.confidences, rows)))
-        rows = _taken(step.parents, rows)
+        paths.append((_take_rows(step.tokens, rows), _take_rows(step.confidences, rows)))
+        rows = _take_rows(step.parents, rows)
 
-    # (B, K, T', R)
-    tokens, confidences = (
-        torch.stack(parts[::-1], dim=2).cpu() for parts in zip(*paths, strict=True)
-    )
+    paths.reverse()
+    tokens = torch.stack([tokens for tokens, _ in paths], dim=2).cpu()  # (B, K, T', R)
+    confidences = torch.stack([confidences for _, confidences in paths], dim=2).cpu()
     nbests: list[NBest] = []
     for utterance, scores_of_rows in enumerate(scores.tolist()):
         nbest: NBest = []
         for row, score in enumerate(scores_of_rows):
-            if score > -torch.inf:
-                of_frames = tokens[utterance, row]
-                frames, places = (of_frames >= 0).nonzero(as_tuple=True)
-                sure = confidences[utterance, row, frames, places]
-                nbest.append(
-                    Hypothesis(
-                        tuple(of_frames[frames, places].tolist()),
-                        score,
-                        tuple(frames.tolist()),
-                        tuple(sure.tolist()),
-                    )
-                )
+            if score == -torch.inf:
+                continue
+
+            tokens_of_path = tokens[utterance, row]  # (T', R), -1 where there is none
+            frames, places = (tokens_of_path >= 0).nonzero(as_tuple=True)
+            hypothesis = Hypothesis(
+                tuple(tokens_of_path[frames, places].tolist()),
+                score,
+                tuple(frames.tolist()),
+                tuple(confidences[utterance, row, frames, places].tolist()),
+            )
+            nbest.append(hypothesis)
+
         nbests.append(nbest)
 
     return nbests

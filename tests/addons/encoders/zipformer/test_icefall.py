@@ -17,7 +17,7 @@ from wenet_uio.config import load_config
 from wenet_uio.models import build_model
 from wenet_uio.models.weights import load_weights
 from wenet_uio.search.recogniser import load_recogniser
-from wenet_uio.train.trained_model import convert
+from wenet_uio.train.trained_model import convert_model
 
 UNITS = [
     "<blk>",
@@ -100,7 +100,7 @@ def test_other_files_are_refused(source: Path, tmp_path: Path) -> None:
     weights = torch.load(source / "pretrained.pt")["model"]
     (source / "tokens.txt").write_text("a 0\n")
     with pytest.raises(ValueError, match="no token has the id 1; the output layer has 50"):
-        convert(source)
+        convert_model(source)
     torch.save(
         {name: weight for name, weight in weights.items() if "ctc" not in name},
         source / "pretrained.pt",
@@ -108,7 +108,7 @@ def test_other_files_are_refused(source: Path, tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match="no weights ctc_output: only a zipformer that was trained with CTC"
     ):
-        convert(source)
+        convert_model(source)
     torch.save(
         {name: weight for name, weight in weights.items() if "norm.bias" not in name},
         source / "pretrained.pt",
@@ -117,7 +117,7 @@ def test_other_files_are_refused(source: Path, tmp_path: Path) -> None:
         "".join(f"{unit} {place}\n" for place, unit in enumerate(UNITS))
     )
     with pytest.raises(ValueError, match="not the weights of a zipformer: .*norm.bias' is missing"):
-        convert(source)
+        convert_model(source)
     (source / "tokens.txt").write_text(
         "".join(f"▁{unit} {place}\n" for place, unit in enumerate(UNITS))
     )
@@ -125,4 +125,4 @@ def test_other_files_are_refused(source: Path, tmp_path: Path) -> None:
     with pytest.raises(
         FileNotFoundError, match=r"bpe.model: no such file, but the tokens are pieces"
     ):
-        convert(source)
+        convert_model(source)

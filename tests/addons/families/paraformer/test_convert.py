@@ -15,7 +15,7 @@ from wenet_uio.addons.families.paraformer.model import Paraformer
 from wenet_uio.models.converted import write_model
 from wenet_uio.search import DecodeOptions, decode
 from wenet_uio.search.recogniser import load_recogniser
-from wenet_uio.train.trained_model import convert
+from wenet_uio.train.trained_model import convert_model
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def change(folder: Path, **sections: Any) -> None:
 def test_the_converted_model_has_wenets_weights_and_numbers(
     funasr: Path, golden2: Path, tmp_path: Path
 ) -> None:
-    converted = convert(funasr)
+    converted = convert_model(funasr)
     write_model(converted, tmp_path / "model")
     assert converted.notes == (
         "the model has no CTC, so it decodes in the modes of a paraformer only",
@@ -67,7 +67,7 @@ def test_the_converted_model_has_wenets_weights_and_numbers(
 
 
 def test_the_train_yaml_says_what_funasr_says(funasr: Path, tmp_path: Path) -> None:
-    write_model(convert(funasr), tmp_path / "model")
+    write_model(convert_model(funasr), tmp_path / "model")
     config = load_recogniser(tmp_path / "model").config
     assert config.tokenizer_conf.special_tokens == {
         "<blank>": 0,
@@ -103,7 +103,7 @@ def test_a_model_with_one_branch_and_without_dictionary_is_converted(
     (funasr / "tokens.txt").write_text("\n".join(tokens) + "\n")
     conf = {"idim": 32, "l_order": 1, "r_order": 1, "tail_threshold": 0.45}
     change(funasr, model="Paraformer", predictor="CifPredictorV2", predictor_conf=conf)
-    write_model(convert(funasr), tmp_path / "model")
+    write_model(convert_model(funasr), tmp_path / "model")
     recogniser = load_recogniser(tmp_path / "model")
     assert recogniser.config.predictor == "cif_predictor"
     assert recogniser.tokenizer.detokenize([3, 4]) == "a b"
@@ -137,7 +137,7 @@ def test_another_model_is_refused_in_one_line(
 ) -> None:
     change(funasr, **sections)
     with pytest.raises(ValueError, match=message) as caught:
-        write_model(convert(funasr), tmp_path / "model")
+        write_model(convert_model(funasr), tmp_path / "model")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "model").exists()
 
@@ -155,10 +155,10 @@ def test_another_model_is_refused_in_one_line(
 def test_a_damaged_file_is_named(funasr: Path, name: str, content: str, message: str) -> None:
     (funasr / name).write_text(content)
     with pytest.raises(ValueError, match=message):
-        convert(funasr)
+        convert_model(funasr)
 
 
 def test_a_missing_file_is_named(funasr: Path) -> None:
     (funasr / "am.mvn").unlink()
     with pytest.raises(FileNotFoundError, match=r"am\.mvn"):
-        convert(funasr)
+        convert_model(funasr)

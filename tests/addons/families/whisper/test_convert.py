@@ -22,7 +22,7 @@ from wenet_uio.config import load_config
 from wenet_uio.models import build_model
 from wenet_uio.models.converted import write_model
 from wenet_uio.models.weights import load_weights
-from wenet_uio.train.trained_model import convert
+from wenet_uio.train.trained_model import convert_model
 
 PROMPT = (50258, 50260, 50359, 50363)
 
@@ -69,7 +69,7 @@ def test_the_logits_are_those_of_transformers(
     feats, tokens, logits = expected
     source = saved(theirs, layout, tmp_path / layout)
     assert layout != "parts" or len(list(source.glob("*.safetensors"))) > 1
-    write_model(convert(source), tmp_path / "out")
+    write_model(convert_model(source), tmp_path / "out")
     config = load_config(tmp_path / "out/train.yaml", of_model=True)
     model = build_model(config).eval()
     load_weights(model, tmp_path / "out/final.pt")
@@ -90,7 +90,7 @@ def test_the_logits_are_those_of_transformers(
 def test_a_converted_model_transcribes(theirs: Any, corpora: Path, tmp_path: Path) -> None:
     source = save_openai(theirs, tmp_path / "in/tiny.pt")
     write_full_vocabulary(tmp_path / "in/multilingual.tiktoken")
-    write_model(convert(source), tmp_path / "out")
+    write_model(convert_model(source), tmp_path / "out")
     (tmp_path / "in/multilingual.tiktoken").unlink()
     recogniser = wenet_uio.load_model(str(tmp_path / "out"), device="cpu")
     assert recogniser.modes == ["attention"]
@@ -117,7 +117,7 @@ def test_sizes_of_the_vocabulary_tell_the_languages(tmp_path: Path) -> None:
         (51866, True, 100, 50365),
     ):
         source = save_openai(random_whisper(size), tmp_path / f"{size}.pt")
-        conf = convert(source).values["tokenizer_conf"]
+        conf = convert_model(source).values["tokenizer_conf"]
         assert (conf["is_multilingual"], conf["num_languages"]) == (multilingual, languages)
         assert conf["special_tokens"]["timestamp_begin"] == last
 
@@ -143,7 +143,7 @@ def test_what_does_not_fit_is_one_line(
     saved(theirs, "safetensors", tmp_path)
     save_config_json(theirs, tmp_path, **changes)
     with pytest.raises(ValueError, match=message) as caught:
-        convert(tmp_path)
+        convert_model(tmp_path)
     assert str(caught.value).startswith(str(tmp_path))
     assert "\n" not in str(caught.value)
 
@@ -155,18 +155,18 @@ def test_weights_of_other_shapes_are_refused(theirs: Any, tmp_path: Path) -> Non
         ValueError,
         match=r"encoder.embed.conv.0.weight is \(16, 80, 3\), the model has \(16, 128, 3\)",
     ):
-        write_model(convert(tmp_path), tmp_path / "out")
+        write_model(convert_model(tmp_path), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_model_without_vocabulary_is_converted_with_a_note(theirs: Any, tmp_path: Path) -> None:
-    converted = convert(save_openai(theirs, tmp_path / "tiny.pt"))
+    converted = convert_model(save_openai(theirs, tmp_path / "tiny.pt"))
     assert [note.split(":")[0] for note in converted.notes] == [
         "CTC is not trained",
         "no vocabulary",
     ]
     vocabulary = write_full_vocabulary(tmp_path / "mine.txt")
-    named = convert(tmp_path / "tiny.pt", vocabulary=vocabulary)
+    named = convert_model(tmp_path / "tiny.pt", vocabulary=vocabulary)
     assert named.values["tokenizer_conf"]["bpe_path"] == str(vocabulary)
     assert len(named.notes) == 1
 
@@ -198,7 +198,7 @@ def test_another_content_of_a_file_is_one_line(
 ) -> None:
     torch.save({"dims": {}, "model_state_dict": {}} | content, tmp_path / "a.pt")
     with pytest.raises(ValueError, match=message) as caught:
-        convert(tmp_path / "a.pt", "openai")
+        convert_model(tmp_path / "a.pt", "openai")
     assert "\n" not in str(caught.value)
 
 
@@ -206,9 +206,9 @@ def test_the_vocabulary_of_the_other_kind_is_refused(theirs: Any, tmp_path: Path
     lines = write_full_vocabulary(tmp_path / "multilingual.tiktoken").read_text().splitlines()
     (tmp_path / "gpt2.tiktoken").write_text("\n".join(lines[:-1]))
     source = save_openai(theirs, tmp_path / "tiny.pt")
-    convert(source, vocabulary=tmp_path / "multilingual.tiktoken")
+    convert_model(source, vocabulary=tmp_path / "multilingual.tiktoken")
     with pytest.raises(
         ValueError,
         match="the vocabulary of a model that is English only; this model is multilingual",
     ):
-        convert(source, vocabulary=tmp_path / "gpt2.tiktoken")
+        convert_model(source, vocabulary=tmp_path / "gpt2.tiktoken")

@@ -167,7 +167,9 @@ class BranchformerEncoderLayer(nn.Module):
         att_past: torch.Tensor | None = None,
         cnn_past: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """See the docstring of layered_encoder.py."""
+        """Apply the layer to x (B, T, D), whole utterances or a chunk -> (B, T, D), and both pasts
+        for the next chunk; layered_encoder.py has the shapes.
+        """
         attended = x
         if self.attn is not None and self.norm_mha is not None:
             attended, att_past = self.attn(self.norm_mha(x), bias, pos_emb, att_past)
@@ -280,7 +282,9 @@ class EBranchformerEncoderLayer(nn.Module):
         att_past: torch.Tensor | None = None,
         cnn_past: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """See the docstring of layered_encoder.py."""
+        """Apply the layer to x (B, T, D), whole utterances or a chunk -> (B, T, D), and both pasts
+        for the next chunk; layered_encoder.py has the shapes.
+        """
         scale = self.depth_scale if self.training else 1.0
         if self.feed_forward_macaron is not None and self.norm_ff_macaron is not None:
             half = self.dropout(self.feed_forward_macaron(self.norm_ff_macaron(x)))

@@ -120,7 +120,7 @@ class EfficientConformerLayer(ConformerEncoderLayer):
         padded: torch.Tensor | None,
         att_past: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """See ConformerEncoderLayer.attend."""
+        """Apply self-attention to x (B, T, D), with groups cut at the padding; return the past too."""
         return self.self_attn(x, bias, pos_emb, att_past, padded)
 
     def convolve(
@@ -204,7 +204,7 @@ class EfficientConformerEncoder(LayeredEncoder):
         padded: torch.Tensor,
         between: list[Intermediate] | None,
     ) -> torch.Tensor:
-        """See LayeredEncoder._blocks."""
+        """Apply all layers to frames x (B, T, D); each layer may lower the frame rate."""
         for place, stride in enumerate(self.strides):
             x = self._block(place, x, bias, pos_emb, padded, between)
             # What the next layer needs, at its frame rate.

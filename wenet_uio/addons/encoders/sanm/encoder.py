@@ -98,7 +98,7 @@ class IdentitySubsampling(Subsampling):
         super().__init__(pos_enc, subsampling_rate=1, right_context=0)
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
-        """See Subsampling.project."""
+        """Convert features x (B, T, F) to frames (B, T', D) without positions."""
         return x
 
     def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
@@ -176,7 +176,9 @@ class SanmEncoderLayer(nn.Module):
         att_past: torch.Tensor | None = None,
         cnn_past: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """See layered_encoder.py; there is no streaming, so both pasts stay as they are."""
+        """Apply the layer to x (B, T, in_dim) -> (B, T, D). There is no streaming: both pasts stay as
+        they are.
+        """
         attended = self.dropout(self.self_attn(self.norm1(x), bias, padded))
         x = x + attended if self.keeps_width else attended
         return x + self.dropout(self.feed_forward(self.norm2(x))), att_past, cnn_past
@@ -220,7 +222,7 @@ class SanmEncoder(LayeredEncoder):
         padded: torch.Tensor,
         between: list[Intermediate] | None,
     ) -> torch.Tensor:
-        """See LayeredEncoder._blocks."""
+        """Apply all layers to whole utterances; the first changes the width of x (B, T, F)."""
         x = self.encoders0[0](x, bias, pos_emb, padded)[0]
         return super()._blocks(x, bias, pos_emb, padded, between)
 
@@ -246,7 +248,7 @@ class SanmEncoderWithTp(SanmEncoder):
         padded: torch.Tensor,
         between: list[Intermediate] | None,
     ) -> torch.Tensor:
-        """See LayeredEncoder._blocks."""
+        """Apply both stacks of layers to whole utterances."""
         x = super()._blocks(x, bias, pos_emb, padded, between)
         recomputes = self.gradient_checkpointing and self.training
         for layer in self.tp_encoders:

@@ -41,7 +41,9 @@ class SqueezeformerSubsampling(DepthwiseConv2dSubsampling4):
     """As in WeNet's squeezeformer, applies the position encoding before the projection."""
 
     def output_lengths(self, lengths: torch.Tensor, frames: int, padded: int) -> torch.Tensor:
-        """See Subsampling.output_lengths. In WeNet windows that end in the padding count too."""
+        """Convert input lengths (B,) to output lengths (B,); in WeNet all windows that begin in the
+        utterance count, ceil(L / 4), also those that end in the padding.
+        """
         if self.masks_padding:
             return super().output_lengths(lengths, frames, padded)
         windows = torch.div(lengths + 3, 4, rounding_mode="floor").clamp(max=frames)
@@ -145,7 +147,9 @@ class SqueezeformerEncoderLayer(nn.Module):
         att_past: torch.Tensor | None = None,
         cnn_past: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """See the docstring of layered_encoder.py."""
+        """Apply the layer to x (B, T, D), whole utterances or a chunk -> (B, T, D), and both pasts
+        for the next chunk; layered_encoder.py has the shapes.
+        """
         before = self.normalize_before
         scaled = self.self_attn.scale(self.layer_norm1(x) if before else x)
         attended, att_present = self.self_attn(scaled, bias, pos_emb, att_past, padded)
@@ -223,7 +227,7 @@ class SqueezeformerEncoder(LayeredEncoder):
         padded: torch.Tensor,
         between: list[Intermediate] | None,
     ) -> torch.Tensor:
-        """See LayeredEncoder._blocks."""
+        """Apply all layers to frames x (B, T, D); those in the middle see every second frame."""
         x = self.preln(x)
         finer: list[tuple[torch.Tensor, ...]] = []
         for place in range(len(self.encoders)):

@@ -42,19 +42,23 @@ class ChunkConvolution(nn.Module):
         """
         size = x.size(2)
         before = x.new_zeros(x.size(0), x.size(1), self.kernel // 2) if past is None else past
-        with_past = torch.cat((before, x), dim=2)
-        causal = self.causal_conv(with_past)
+        with_past = torch.cat((before, x), dim=2)  # (B, D, kernel // 2 + T)
+        causal = self.causal_conv(with_past)  # (B, D, T)
 
         if chunk_size < 0:
             if lengths is None:
                 lengths = torch.full((1,), size, device=x.device)
             within = self.chunkwise_conv(x) * self.scale(size, lengths)
         else:
+            # Each chunk is convolved alone, as a row of a batch: zeros fill the last one up.
             missing = (chunk_size - size % chunk_size) % chunk_size
-            chunks = pad(x, (0, missing)).unflatten(2, (-1, chunk_size))
+            chunks = pad(x, (0, missing)).unflatten(2, (-1, chunk_size))  # (B, D, chunks, chunk)
             chunks = self.chunkwise_conv(chunks.transpose(1, 2).flatten(0, 1))
             chunks = chunks * self.scale(chunk_size, torch.full((1,), chunk_size, device=x.device))
-            within = chunks.unflatten(0, (x.size(0), -1)).transpose(1, 2).flatten(2)[:, :, :size]
+
+            # (B * chunks, D, chunk) -> (B, D, T)
+            chunks = chunks.unflatten(0, (x.size(0), -1)).transpose(1, 2)
+            within = chunks.flatten(2)[:, :, :size]
 
         return causal + within, with_past[:, :, with_past.size(2) - self.kernel // 2 :]
 
@@ -107,18 +111,19 @@ class ZipformerConvolution(nn.Module):
         lengths: torch.Tensor | None,
         past: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Convolve frames x (B, T, D) -> (B, T, D), and the past for the next frames; see
-        ChunkConvolution.
+        """Gate frames x (B, T, D) and convolve them -> (B, T, D), and the past for the next frames.
 
         Args:
-            padded: (B, T, 1) bool, True where x is padding; None: no padding.
+            padded: (B, T, 1) bool, True where x is padding, which counts as 0; None: no padding.
+            chunk_size, lengths, past: as in ChunkConvolution.forward, for a causal convolution; a
+                convolution that is not causal has no past, and returns its input in its place.
         """
         x, gate = self.in_proj(x).chunk(2, dim=2)
         x = x * self.balancer1(gate).sigmoid()
         if padded is not None:
             x = x.masked_fill(padded, 0.0)
 
-        x = x.transpose(1, 2)
+        x = x.transpose(1, 2)  # (B, D, T)
         present = x
         if self.causal:
             x, present = self.depthwise_conv(x, chunk_size, lengths, past)

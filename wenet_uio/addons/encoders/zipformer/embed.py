@@ -29,6 +29,13 @@ CONTEXT = 3
 """Frames after the convolutions that the ConvNeXt layer sees on each side."""
 
 
+def convolved_bins(features: int) -> int:
+    """Return the bins that the convolutions leave of `features`: two of them, with a kernel of 3 and
+    without padding, step by 2 bins.
+    """
+    return ((features - 1) // 2 - 1) // 2
+
+
 def pointwise(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     """Apply a convolution with a kernel of 1 to x (…, C); as a linear layer it is faster on
     CPUs.
@@ -89,7 +96,7 @@ class ZipformerEmbed(Subsampling):
             right_context=8 + 2 * CONTEXT,
         )
         self.optional_context = 2 * CONTEXT
-        width = ((input_size - 1) // 2 - 1) // 2
+        width = convolved_bins(input_size)
         if width < 1:
             raise ValueError(
                 f"input_dim {input_size} is too narrow for the convolutions of a zipformer; use 7 "
@@ -124,7 +131,7 @@ class ZipformerEmbed(Subsampling):
         return Balancer(clock, (0.05, 0.95), (0.2, largest), channel_dim=1)
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
-        """See Subsampling.project."""
+        """Convert features x (B, T, F) to frames (B, T', D) without positions."""
         margin = self.convnext.margin
         return self.finish(pad(self.convolve(x), (0, 0, margin, margin)))
 

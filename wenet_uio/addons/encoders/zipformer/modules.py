@@ -56,10 +56,10 @@ def swoosh_r(x: torch.Tensor) -> torch.Tensor:
 
 
 class SwooshR(nn.Module):
-    """See `swoosh_r`."""
+    """The activation SwooshR as a module."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Apply Swoosh to x of any shape."""
+        """Apply SwooshR to x of any shape."""
         return swoosh_r(x)
 
 

@@ -97,13 +97,13 @@ class CtlModel(ASRModel):
         }
 
     def loss_weights(self, cr_weight: float | None = None) -> dict[str, float]:
-        """See ASRModel.loss_weights; both passes count."""
+        """Return {name of a loss: its weight in `loss`}: twice that of a mean over both passes."""
         twice = {name: 2.0 * weight for name, weight in super().loss_weights(cr_weight).items()}
         return {**twice, "loss_ctl": self.ctl_weight}
 
     @property
     def loss_names(self) -> tuple[str, ...]:
-        """See ASRModel.loss_names."""
+        """Names of the losses of an ASRModel, and of the total losses of both passes."""
         return (*super().loss_names, "loss_full", "loss_chunk")
 
     def draw_negatives(self, lengths: torch.Tensor, frames: int) -> torch.Tensor:

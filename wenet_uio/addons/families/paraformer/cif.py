@@ -196,7 +196,7 @@ class ParaformerPredictor(CifPredictor):
         self.tp_output = nn.Linear(2 * dim, 1)
 
     def weigh_frames(self, frames: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
-        """See CifPredictor.weigh_frames."""
+        """Return weights (B, T') of the frames (B, T', D), of the first branch."""
         return self.predictor(frames, valid)
 
     def weigh_steps(

@@ -63,17 +63,17 @@ class Paraformer(TrainableModel):
 
     @property
     def has_trained_decoder(self) -> bool:
-        """See SpeechModel.has_trained_decoder."""
+        """True: the decoder always influences the loss."""
         return True
 
     @property
     def idle_modules(self) -> list[nn.Module]:
-        """See ASRModel.idle_modules; the decoder is always trained."""
+        """Modules that do not influence the loss: CTC, if its weight is 0."""
         return [] if self.ctc_weight else [self.ctc]
 
     @property
     def loss_names(self) -> tuple[str, ...]:
-        """See ASRModel.loss_names."""
+        """Names of the losses that are not None; those of the quantity are of the numbers of tokens."""
         weights = self.loss_weights()
         ctc_names = [name for name in ("loss_ctc", "loss_cr") if weights[name] > 0.0]
         times_tokens = isinstance(self.predictor, ParaformerPredictor)
@@ -83,24 +83,20 @@ class Paraformer(TrainableModel):
     def inputs(
         self, feats: torch.Tensor, feats_lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See ASRModel.inputs: frames of low rate."""
+        """Return frames of low rate (B, T', 7 F) of features (B, T, F), and their lengths (B,)."""
         if self.predictor.masks_padding:
             return low_frame_rate(feats, feats_lengths)
         padded, _ = low_frame_rate(feats, torch.full_like(feats_lengths, feats.size(1)))
         return padded, self.input_lengths(feats_lengths)
 
     def input_lengths(self, feats_lengths: torch.Tensor) -> torch.Tensor:
-        """See ASRModel.input_lengths."""
+        """Convert lengths (B,) of features to those of frames of low rate."""
         return low_frame_lengths(feats_lengths)
 
     def _text_loss(
         self, target: torch.Tensor, target_lengths: torch.Tensor, prompts: torch.Tensor
     ) -> Losses:
-        """See ASRModel._text_loss.
-
-        Raises:
-            ValueError: always.
-        """
+        """Raise a ValueError: a paraformer learns nothing from text without audio."""
         raise ValueError("a paraformer cannot train on text without audio")
 
     def _losses(
@@ -112,8 +108,8 @@ class Paraformer(TrainableModel):
         prompts: torch.Tensor,
         cr_weight: float | None = None,
     ) -> Losses:
-        """See ASRModel.forward; `loss` is the sum of `loss_decoder`, ctc_weight * `loss_ctc`, and
-        two more.
+        """Return the losses of encoder frames (B, T', D) and labels (B, U); `loss` is the sum of
+        `loss_decoder`, ctc_weight * `loss_ctc`, and two more.
 
         `loss_quantity` and `loss_quantity_tp` are the errors in the number of tokens, of both
         branches of the predictor, divided by the number of tokens.

@@ -64,7 +64,7 @@ class SenseVoice(SpeechModel):
         *,
         itn: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See ASRModel.inputs: queries, then frames of low rate.
+        """Return the input of the encoder, four queries and then frames of low rate, and its lengths.
 
         Args:
             languages: of each utterance, names in LANGUAGES; empty, or None for an utterance: auto.

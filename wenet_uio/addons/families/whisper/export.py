@@ -192,7 +192,7 @@ class _TracedPositions(WhisperPositionalEncoding):
     """The positions of a model without the `if` that a trace cannot keep."""
 
     def position_encoding(self, offset: int, size: int, like: torch.Tensor) -> torch.Tensor:
-        """See RelPositionalEncoding.position_encoding; `offset` is 0."""
+        """Return encodings (1, size, dim) of the first positions; `offset` is 0."""
         computed = whisper_sinusoids(offset, size, self.dim, like.device)
         return torch.cat((self.pe[:, :size], computed[:, self.pe.size(1) :]), dim=1)
 

@@ -74,17 +74,17 @@ class Whisper(ASRModel):
 
     @property
     def prompt_length(self) -> int:
-        """See ASRModel.prompt_length."""
+        """Tokens of the decoder before the text of a training utterance."""
         return len(self.tokens.prompt("en"))
 
     @property
     def prompt_languages(self) -> tuple[str, ...]:
-        """See ASRModel.prompt_languages."""
+        """Codes of the languages that a prompt can name."""
         return self.tokens.languages
 
     @property
     def prompt_tasks(self) -> tuple[str, ...]:
-        """See ASRModel.prompt_tasks."""
+        """Tasks that a prompt can name."""
         return self.tokens.tasks
 
     def _language_of(self, text: str) -> str:

@@ -50,7 +50,9 @@ class ConformerEncoderLayer(nn.Module):
         att_past: torch.Tensor | None = None,
         cnn_past: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """See the docstring of layered_encoder.py."""
+        """Apply the layer to x (B, T, D), whole utterances or a chunk -> (B, T, D), and both pasts
+        for the next chunk; layered_encoder.py has the shapes.
+        """
         if self.feed_forward_macaron is not None and self.norm_ff_macaron is not None:
             half = self.feed_forward_macaron(
                 self.norm_ff_macaron(x) if self.normalize_before else x
@@ -104,7 +106,7 @@ class ConformerEncoderLayer(nn.Module):
         return x if self.normalize_before else self.norm_conv(x), present
 
     def reach(self) -> tuple[int, int] | None:
-        """See LocalLayer.reach."""
+        """Return how many frames before and after a frame its output depends on; None: all frames."""
         attended = self.self_attn.reach()
         if attended is None or self.conv_module is None:
             return attended

@@ -37,7 +37,9 @@ class TransformerEncoderLayer(nn.Module):
         att_past: torch.Tensor | None = None,
         cnn_past: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """See the docstring of layered_encoder.py."""
+        """Apply the layer to x (B, T, D), whole utterances or a chunk -> (B, T, D), and both pasts
+        for the next chunk; layered_encoder.py has the shapes.
+        """
         residual = x
         x, att_present = self.self_attn(
             self.norm1(x) if self.normalize_before else x, bias, pos_emb, att_past
@@ -53,7 +55,7 @@ class TransformerEncoderLayer(nn.Module):
         return x, att_present, cnn_past
 
     def reach(self) -> tuple[int, int] | None:
-        """See LocalLayer.reach."""
+        """Return how many frames before and after a frame its output depends on; None: all frames."""
         return self.self_attn.reach()
 
 

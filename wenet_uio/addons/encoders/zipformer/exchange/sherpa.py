@@ -11,6 +11,7 @@ from itertools import cycle, islice
 import torch
 from torch import nn
 
+from wenet_uio.addons.encoders.zipformer.embed import convolved_bins
 from wenet_uio.addons.encoders.zipformer.encoder import ZipformerEncoder
 from wenet_uio.addons.runtimes.onnx_graphs import Graph
 from wenet_uio.addons.runtimes.onnx_models import OnnxModel
@@ -49,7 +50,7 @@ def check_zipformer_chunks(model: ASRModel, chunks: Chunks) -> None:
         ValueError: it cannot; the message has the reason.
     """
     check_chunks(model, chunks)
-    unit, bins = model.encoder.traits.chunk_unit, _encoder(model).layout.edge_shape[2]
+    unit = model.encoder.traits.chunk_unit
     if chunks.size % unit:
         raise ValueError(
             f"--chunk_size {chunks.size} is not a multiple of {unit}, by which this encoder lowers "
@@ -61,7 +62,9 @@ def check_zipformer_chunks(model: ASRModel, chunks: Chunks) -> None:
             f"--num_decoding_left_chunks {chunks.left}: a zipformer in sherpa-onnx needs 1 or more"
         )
 
-    if bins != (STREAMING_BINS - 3) // 4:
+    # The past of the input layer, which sherpa-onnx creates, is (channels, frames, bins).
+    _, _, bins = _zipformer_encoder(model).layout.edge_shape
+    if bins != convolved_bins(STREAMING_BINS):
         raise ValueError(
             f"sherpa-onnx streams zipformers of {STREAMING_BINS} features only: num_mel_bins"
         )
@@ -78,7 +81,7 @@ def zipformer_export() -> CtcExport:
 
 
 class ZipformerOffline(nn.Module):
-    """OfflineModule for features of quieter samples."""
+    """OfflineModule for the features of sherpa-onnx, which are lower by LOUDER."""
 
     def __init__(self, model: ASRModel) -> None:
         super().__init__()
@@ -101,15 +104,15 @@ class ZipformerChunk(nn.Module):
         chunk.
         """
         super().__init__()
-        self.encoder, self.ctc, self.left = _encoder(model), model.ctc, left
+        self.encoder, self.ctc, self.left = _zipformer_encoder(model), model.ctc, left
 
     def forward(self, x: torch.Tensor, *states: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Compute log-probabilities (N, chunk / 2, V) of features (N, T, F), and the states after
         the chunk.
 
         Args:
-            states: six caches for each layer, the past of the input layer, and the number of frames
-                seen (N,).
+            states: six caches for each layer, the past of the input layer (N, channels, frames,
+                bins), and the number of frames seen (N,).
         """
         encoder = self.encoder
         *caches, before, seen = states
@@ -120,42 +123,43 @@ class ZipformerChunk(nn.Module):
         convolved = torch.cat((before, encoder.embed.convolve(x)), dim=2)
         frames = encoder.embed.finish(convolved)
         size = frames.size(1)
+        # (N, left): the caches begin with zeros until `left` frames were seen, which are hidden.
         empty = torch.arange(self.left) < self.left - seen.unsqueeze(1)
-        blocked = torch.cat((empty, empty.new_zeros(1, 1).expand(x.size(0), size)), dim=1)[
-            :, None, None
-        ]
-        ours = iter([_swapped(name, cache) for name, cache in _with_names(caches)])
-        stacks = [list(islice(ours, count * len(NAMES))) for count in encoder.layout.counts]
+        of_chunk = empty.new_zeros(1, 1).expand(x.size(0), size)
+        blocked = torch.cat((empty, of_chunk), dim=1)[:, None, None]  # (N, 1, 1, left + size)
 
+        ours = iter([_swap_layout(name, cache) for name, cache in _name_caches(caches)])
+        stacks = [list(islice(ours, count * len(NAMES))) for count in encoder.layout.counts]
         out, caches_after = encoder.run_stacks(frames, None, blocked, size, stacks)
-        theirs = [
-            _swapped(
-                name,
-                # Attention sees as many frames as before: the oldest ones leave.
-                cache if name.startswith("cached_conv") else cache[:, size // factor :],
-            )
-            for factor, stack in zip(encoder.factors, caches_after, strict=True)
-            for name, cache in _with_names(stack)
-        ]
+
+        theirs: list[torch.Tensor] = []
+        for factor, stack in zip(encoder.factors, caches_after, strict=True):
+            for name, cache in _name_caches(stack):
+                if not name.startswith("cached_conv"):
+                    # Attention sees as many frames as before: the oldest ones leave.
+                    cache = cache[:, size // factor :]
+                theirs.append(_swap_layout(name, cache))
+
         edge = convolved[:, :, size : size + before.size(2)]
         return self.ctc.log_softmax(out), *theirs, edge, seen + size
 
 
-def _with_names(caches: Iterable[torch.Tensor]) -> Iterable[tuple[str, torch.Tensor]]:
+def _name_caches(caches: Iterable[torch.Tensor]) -> Iterable[tuple[str, torch.Tensor]]:
     """Return the caches of some layers, each with its name of NAMES."""
     return zip(cycle(NAMES), caches, strict=False)
 
 
-def _swapped(name: str, cache: torch.Tensor) -> torch.Tensor:
-    """Return a cache in the layout of sherpa-onnx, from ours (N, …), or back."""
+def _swap_layout(name: str, cache: torch.Tensor) -> torch.Tensor:
+    """Return a cache in the layout of sherpa-onnx, from ours (N, C, …), or back."""
     if name in TIME_FIRST:
         return cache.transpose(0, 1)
     if name == GATED:
+        # Ours is (N, C, width), that of sherpa-onnx (1, N, C, width).
         return cache.squeeze(0) if cache.dim() == 4 else cache.unsqueeze(0)
     return cache
 
 
-def _encoder(model: ASRModel) -> ZipformerEncoder:
+def _zipformer_encoder(model: ASRModel) -> ZipformerEncoder:
     assert isinstance(model.encoder, ZipformerEncoder), "the caller looks at the encoder"
     return model.encoder
 
@@ -190,13 +194,15 @@ def zipformer_graph(model: ASRModel, feature_dim: int, chunks: Chunks) -> Graph:
 
 def _streaming_graph(model: ASRModel, feature_dim: int, chunks: Chunks) -> Graph:
     """Return the graph that encodes one chunk; the example has two streams."""
-    encoder = _encoder(model)
+    encoder = _zipformer_encoder(model)
     states = start_states(encoder, chunks.cache)
     named = {name: torch.cat((state, state), dim=batch_dim(name)) for name, state in states.items()}
     window = chunks.size * encoder.embed.subsampling_rate + encoder.embed.right_context - 1
     inputs = {"x": torch.randn(2, window, feature_dim), **named}
     axes = {name: {batch_dim(name): "N"} for name in ("x", "log_probs")}
-    axes |= {cache: {batch_dim(name): "N"} for name in named for cache in (name, f"new_{name}")}
+    for name in named:
+        axes[name] = axes[f"new_{name}"] = {batch_dim(name): "N"}
+
     outputs = ("log_probs", *(f"new_{name}" for name in named))
     metadata = _streaming_metadata(encoder, chunks) | {"T": window}
 
@@ -205,13 +211,17 @@ def _streaming_graph(model: ASRModel, feature_dim: int, chunks: Chunks) -> Graph
 
 def _streaming_metadata(encoder: ZipformerEncoder, chunks: Chunks) -> dict[str, object]:
     """Return what sherpa-onnx reads, except the frames of a window."""
-    layout, heads = encoder.layout, zip(*encoder.head_sizes, strict=True)
+    layout = encoder.layout
+    # of each stack: heads, width of a query, width of a value
+    num_heads, query_head_dims, value_head_dims = zip(*encoder.head_sizes, strict=True)
     lists = {
         "num_encoder_layers": layout.counts,
         "encoder_dims": layout.dims,
         "cnn_module_kernels": [2 * past + 1 for past in layout.pasts],
         "left_context_len": [chunks.cache // factor for factor in layout.factors],
-        **dict(zip(("num_heads", "query_head_dims", "value_head_dims"), heads, strict=True)),
+        "num_heads": num_heads,
+        "query_head_dims": query_head_dims,
+        "value_head_dims": value_head_dims,
     }
     return {
         "model_type": "zipformer2",
@@ -224,7 +234,9 @@ def _streaming_metadata(encoder: ZipformerEncoder, chunks: Chunks) -> dict[str, 
 
 
 def batch_dim(name: str) -> int:
-    """Return the dimension of the streams in an input or output of a streaming graph."""
+    """Return the dimension of the streams in an input or output of a streaming graph: 1 for caches
+    of attention, see TIME_FIRST and GATED, else 0.
+    """
     return int(name.removeprefix("new_").startswith(("cached_key", "cached_nonlin", "cached_val")))
 
 
@@ -246,7 +258,7 @@ def start_states(encoder: ZipformerEncoder, left: int) -> dict[str, torch.Tensor
 
         for _ in range(layout.counts[stack]):
             for name, shape in shapes.items():
-                states[f"{name}_{layer}"] = _swapped(name, torch.zeros(shape)).contiguous()
+                states[f"{name}_{layer}"] = _swap_layout(name, torch.zeros(shape)).contiguous()
 
             layer += 1
 
@@ -271,7 +283,7 @@ def compare_zipformer(
     Raises:
         ValueError: there is no example.
     """
-    graph, encoder = OnnxModel(content), _encoder(model)
+    graph, encoder = OnnxModel(content), _zipformer_encoder(model)
 
     def compare_one(key: str, feats: torch.Tensor) -> tuple[float, int, Difference | None]:
         """Return the largest difference of scores, the number of tokens expected, and the texts if
@@ -288,14 +300,14 @@ def compare_zipformer(
         if chunks == OFFLINE:
             exported = graph(x=quiet_feats, x_lens=lengths)[0]
         else:
-            exported = _streamed(graph, encoder, quiet_feats, chunks)
+            exported = _stream_chunks(graph, encoder, quiet_feats, chunks)
             log_probs = log_probs[:, : exported.size(1)]
 
         if exported.shape != log_probs.shape:
             return math.inf, 0, None  # no limit allows this
 
         expected_tokens, exported_tokens = (
-            _greedy(scores, model.blank) for scores in (log_probs, exported)
+            _greedy_tokens(scores, model.blank) for scores in (log_probs, exported)
         )
         largest = (log_probs - exported).abs().amax().item() if exported.numel() else 0.0
         other_text = None
@@ -307,11 +319,11 @@ def compare_zipformer(
     return agreement_of(examples, limit, compare_one)
 
 
-def _greedy(log_probs: torch.Tensor, blank: int) -> tuple[int, ...]:
+def _greedy_tokens(log_probs: torch.Tensor, blank: int) -> tuple[int, ...]:
     return ctc_greedy_search(log_probs, torch.tensor([log_probs.size(1)]), blank)[0][0].tokens
 
 
-def _streamed(
+def _stream_chunks(
     graph: OnnxModel, encoder: ZipformerEncoder, feats: torch.Tensor, chunks: Chunks
 ) -> torch.Tensor:
     """Return log-probabilities (1, T', V) of the whole chunks of an utterance."""
