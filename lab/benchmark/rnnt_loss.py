@@ -25,7 +25,7 @@ from torchaudio.functional import rnnt_loss
 from wenet_uio.base.cli import run
 from wenet_uio.families.transducer.conf import JointConf
 from wenet_uio.families.transducer.joint import TransducerJoint
-from wenet_uio.families.transducer.rnnt_loss import lattice, rnnt_losses
+from wenet_uio.families.transducer.rnnt_loss import lattice_log_probs, rnnt_losses
 
 GB = 1 << 30
 
@@ -65,7 +65,7 @@ def ours(case: Case) -> torch.Tensor:
     """Return the loss as a transducer computes it."""
     after = torch.nn.functional.pad(case.labels, (0, 1))
     units = torch.stack((torch.zeros_like(after), after), dim=2)
-    log_probs = lattice(
+    log_probs = lattice_log_probs(
         case.joint, case.encoder_out, case.predicted, units, (case.frames, case.tokens)
     )
     return rnnt_losses(log_probs, case.frames, case.tokens).mean()

@@ -12,9 +12,9 @@ from wenet_uio.export.check import (
     Agreement,
     Difference,
     Limits,
-    agreement_of,
     compare,
-    joined,
+    compare_examples,
+    join_examples,
     judge,
     recognise_all,
 )
@@ -60,7 +60,7 @@ def test_a_check_counts_as_many_utterances_as_it_is_asked_for(make_model, exampl
 
 def test_a_check_without_utterances_is_refused():
     with pytest.raises(ValueError, match="no utterance to check the exported model with"):
-        agreement_of(iter(()), 3, lambda key, feats: (0.0, 0, None))
+        compare_examples(iter(()), 3, lambda key, feats: (0.0, 0, None))
 
 
 def test_the_check_sums_up_what_each_utterance_gives():
@@ -70,7 +70,7 @@ def test_the_check_sums_up_what_each_utterance_gives():
         "b": (0.25, 1, None),
         "c": (9.0, 9, None),
     }
-    agreement = agreement_of(
+    agreement = compare_examples(
         [(key, torch.zeros(1, 4, 8)) for key in found], 3, lambda key, feats: found[key]
     )
     assert (agreement.utterances, agreement.differences, agreement.tokens) == (3, (DIFFERENCE,), 8)
@@ -100,14 +100,16 @@ def test_examples_are_joined_in_a_circle_until_they_are_long_enough():
         (name, torch.full((1, length, 2), float(length)))
         for name, length in (("a", 3), ("b", 9), ("c", 2))
     ]
-    found = {key: [int(frame) for frame in feats[0, :, 0]] for key, feats in joined(examples, 7)}
+    found = {
+        key: [int(frame) for frame in feats[0, :, 0]] for key, feats in join_examples(examples, 7)
+    }
     assert found == {
         "a and 1 more": [3] * 3 + [9] * 9,
         "b": [9] * 9,
         "c and 2 more": [2] * 2 + [3] * 3 + [9] * 9,
     }
-    assert joined(examples[:1], 7)[0][1].size(1) == 9
-    assert joined([], 7) == []
+    assert join_examples(examples[:1], 7)[0][1].size(1) == 9
+    assert join_examples([], 7) == []
 
 
 def test_only_a_check_in_chunks_joins_examples(make_model, examples):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from wenet_uio.models import ASRModel, attention
-from wenet_uio.models.attention import attended_nearby, in_blocks
+from wenet_uio.models.attention import attended_nearby, context_with_block
 from wenet_uio.models.dropout import attended
 from wenet_uio.models.masks import additive
 
@@ -55,7 +55,7 @@ def test_blocks_give_what_attention_with_a_mask_gives(
     for more in (None, bias):
         expected = attended(query, key, value, hidden if more is None else hidden + more, 0.0)
         torch.testing.assert_close(
-            attended_nearby(query, key, value, more, in_blocks(context), 0.0), expected
+            attended_nearby(query, key, value, more, context_with_block(context), 0.0), expected
         )
 
 

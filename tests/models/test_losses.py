@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import kl_div
 
-from wenet_uio.models.ctc import CTC, penalised
+from wenet_uio.models.ctc import CTC, apply_blank_penalty
 from wenet_uio.models.losses import LabelSmoothingLoss, LossWeights
 
 
@@ -65,8 +65,8 @@ def test_a_penalty_changes_only_the_blank_and_in_its_own_direction(penalty):
     shift = changed - plain
     torch.testing.assert_close(shift[:, :, 2] + penalty, shift[:, :, 0])
     assert ((changed < plain)[:, :, 2] == (penalty > 0)).all()
-    torch.testing.assert_close(penalised(plain, 2, penalty), changed)
-    assert penalised(plain, 2, 0.0) is plain
+    torch.testing.assert_close(apply_blank_penalty(plain, 2, penalty), changed)
+    assert apply_blank_penalty(plain, 2, 0.0) is plain
 
 
 def _batch():

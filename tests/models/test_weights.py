@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from wenet_uio.models.weights import (
-    fill,
+    fill_weights,
     first_sentence,
     load_checked,
     load_parts,
@@ -56,7 +56,7 @@ def test_refused_weights_leave_the_model_unchanged() -> None:
     target = model()
     before = {name: weight.clone() for name, weight in target.state_dict().items()}
     with pytest.raises(ValueError, match="1.bias is missing"):
-        fill(target, {"0.weight": torch.zeros(4, 3)}, "test")
+        fill_weights(target, {"0.weight": torch.zeros(4, 3)}, "test")
     assert all(torch.equal(weight, before[name]) for name, weight in target.state_dict().items())
 
 
@@ -64,7 +64,7 @@ def test_more_than_three_differences_are_counted() -> None:
     with pytest.raises(
         ValueError, match="^test: .*0.weight is missing; .*; 1.weight is missing and 1 more$"
     ):
-        fill(model(), {}, "test")
+        fill_weights(model(), {}, "test")
 
 
 def test_files_that_are_not_a_state_dict_are_refused(tmp_path: Path) -> None:

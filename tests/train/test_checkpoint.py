@@ -236,8 +236,8 @@ def test_a_state_with_a_flipped_bit_is_skipped_and_the_checksum_is_named(
 class OpenNoMore(RunFolder):
     """Lists the states; from then on this process can open no file."""
 
-    def _states(self) -> list[Path]:
-        states = super()._states()
+    def _state_paths(self) -> list[Path]:
+        states = super()._state_paths()
         os.close(next_number := os.open(os.devnull, os.O_RDONLY))
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (next_number, hard))

@@ -87,6 +87,6 @@ def test_samples_beyond_full_scale_are_clipped_without_a_word(
     reporter = Reporter(True, tmp_path, max_epoch=1)
     reporter.open(0, None)
     loud = np.array([1.5, -1.5, 0.5], np.float32)
-    reporter.observed(1, Observation("a", "one", {}, None, ()), (loud, 16000))
+    reporter.write_observation(1, Observation("a", "one", {}, None, ()), (loud, 16000))
     reporter.close()
     assert capsys.readouterr() == ("", "")

@@ -254,7 +254,7 @@ def curves_of_tensorboard(folder: Path) -> dict[str, list[int]]:
     reporter = Reporter(True, folder / "exp/tensorboard", 1)
     file = next((folder / "exp/tensorboard").glob("events.*"))
     reporter._run = file.name.rpartition(".")[2]
-    return {name: [step for step, _ in points] for name, points in reporter._curves().items()}
+    return {name: [step for step, _ in points] for name, points in reporter._read_curves().items()}
 
 
 def everything(step: int) -> Entry:

@@ -137,7 +137,7 @@ def recognise_all(
     )
     chosen = list(islice(long_enough, limit))
     if options.decoding_chunk_size > 0:
-        chosen = joined(chosen, _frames_to_check(model, options))
+        chosen = join_examples(chosen, _frames_to_check(model, options))
 
     if not chosen:
         raise ValueError(
@@ -146,9 +146,9 @@ def recognise_all(
         )
 
     references = []
-    beginnings = _shortest(*chosen[0], model.encoder.embed.right_context)
+    beginnings = _short_beginnings(*chosen[0], model.encoder.embed.right_context)
     for number, (key, feats) in enumerate(chosen + beginnings):
-        encoder_out, log_probs = _encode(model, feats, options)
+        encoder_out, log_probs = _encode_example(model, feats, options)
         nbests = decode(model, feats, torch.tensor([feats.size(1)]), MODES, options)
         tokens = {mode: nbests[mode][0][0].tokens for mode in MODES}
         decoder_score = _decoder_score(model, encoder_out, tokens[RESCORING])
@@ -158,7 +158,9 @@ def recognise_all(
     return references
 
 
-def _shortest(key: str, feats: torch.Tensor, context: int) -> list[tuple[str, torch.Tensor]]:
+def _short_beginnings(
+    key: str, feats: torch.Tensor, context: int
+) -> list[tuple[str, torch.Tensor]]:
     """Return the beginnings of an example (1, T, F) that have one window of the input layer, a
     frame less, and one frame alone.
     """
@@ -166,7 +168,7 @@ def _shortest(key: str, feats: torch.Tensor, context: int) -> list[tuple[str, to
     return [(f"{key}, frames 0 to {length}", feats[:, :length]) for length in lengths]
 
 
-def joined(
+def join_examples(
     examples: Sequence[tuple[str, torch.Tensor]], frames: int
 ) -> list[tuple[str, torch.Tensor]]:
     """Append to each example (key, feats (1, T, F)) the examples after it, in a circle, to at least
@@ -176,11 +178,12 @@ def joined(
     for number, (key, feats) in enumerate(examples):
         parts, length = [feats], feats.size(1)
         while length < frames:
-            parts.append(examples[(number + len(parts)) % len(examples)][1])
-            length += parts[-1].size(1)
-        examples_joined.append(
-            (f"{key} and {len(parts) - 1} more" if len(parts) > 1 else key, torch.cat(parts, dim=1))
-        )
+            _, next_feats = examples[(number + len(parts)) % len(examples)]
+            parts.append(next_feats)
+            length += next_feats.size(1)
+
+        name = f"{key} and {len(parts) - 1} more" if len(parts) > 1 else key
+        examples_joined.append((name, torch.cat(parts, dim=1)))
 
     return examples_joined
 
@@ -200,25 +203,27 @@ def compare(
     differences: list[Difference] = []
     largest, tokens = 0.0, 0
     for reference in references:
-        encoder_out, log_probs = _encode(exported, reference.feats, options)
+        encoder_out, log_probs = _encode_example(exported, reference.feats, options)
         if log_probs.shape != reference.log_probs.shape:
             raise ValueError(
                 f"{reference.key}: the exported model returns log-probabilities of shape "
                 f"{tuple(log_probs.shape)}, the checkpoint {tuple(reference.log_probs.shape)}"
             )
 
-        log_prob_gaps = [_largest_size(reference.log_probs - log_probs)]
+        log_prob_gaps = [_largest_gap(reference.log_probs - log_probs)]
         recognised = {
-            GREEDY: ctc_greedy_search(log_probs, _lengths(log_probs), exported.blank)[0][0].tokens
+            GREEDY: ctc_greedy_search(log_probs, _own_length(log_probs), exported.blank)[0][
+                0
+            ].tokens
         }
         if RESCORING in modes:
             assert isinstance(exported, ExportedModel), "model.onnx of sherpa-onnx has no decoder"
             score = _decoder_score(exported, encoder_out, reference.tokens[RESCORING])
             log_prob_gaps.append(abs(reference.decoder_score - score))
-            recognised[RESCORING] = _rescored(exported, encoder_out, log_probs, options)
+            recognised[RESCORING] = _rescored_tokens(exported, encoder_out, log_probs, options)
 
         for gap in log_prob_gaps:
-            largest = _larger(largest, gap)
+            largest = _larger_or_nan(largest, gap)
 
         for mode in modes:
             expected, others = reference.tokens[mode], recognised[mode]
@@ -232,16 +237,16 @@ def compare(
     return Agreement(len(references) - beginnings, tuple(differences), largest, tokens, beginnings)
 
 
-def _largest_size(differences: torch.Tensor) -> float:
+def _largest_gap(differences: torch.Tensor) -> float:
     """Return the largest size of the differences; 0 if there is no frame."""
     return differences.abs().max().item() if differences.numel() else 0.0
 
 
-def _larger(first: float, second: float) -> float:
+def _larger_or_nan(first: float, second: float) -> float:
     return math.nan if math.isnan(first) or math.isnan(second) else max(first, second)
 
 
-def agreement_of(
+def compare_examples(
     examples: Iterable[tuple[str, torch.Tensor]],
     limit: int,
     compare_one: Callable[[str, torch.Tensor], tuple[float, int, Difference | None]],
@@ -259,7 +264,7 @@ def agreement_of(
     differences: list[Difference] = []
     for key, feats in islice(examples, limit):
         difference, count, other = compare_one(key, feats)
-        largest = _larger(largest, difference)
+        largest = _larger_or_nan(largest, difference)
         tokens, checked = tokens + count, checked + 1
         differences += [other] if other else []
 
@@ -307,7 +312,7 @@ def judge(
     return f"{path}: {line}"
 
 
-def _encode(
+def _encode_example(
     model: ASRModel | Exported, feats: torch.Tensor, options: DecodeOptions
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the encoder frames (1, T', D) and CTC log-probabilities (1, T', V) of an utterance."""
@@ -330,26 +335,28 @@ def _frames_to_check(model: ASRModel, options: DecodeOptions) -> int:
     return chunks * options.decoding_chunk_size * embed.subsampling_rate + embed.right_context
 
 
-def _lengths(frames: torch.Tensor) -> torch.Tensor:
+def _own_length(frames: torch.Tensor) -> torch.Tensor:
     """Return the length (1,) of an utterance without padding (1, T', ...)."""
     return torch.tensor([frames.size(1)])
 
 
-def _rescored(
+def _rescored_tokens(
     model: ExportedModel, encoder_out: torch.Tensor, log_probs: torch.Tensor, options: DecodeOptions
 ) -> Tokens:
     """Return the best hypothesis of attention rescoring; no tokens without frames."""
     if not encoder_out.size(1):
         return ()
 
-    lengths = _lengths(encoder_out)
+    lengths = _own_length(encoder_out)
     nbests = ctc_prefix_beam_search(log_probs, lengths, options.beam_size, model.blank)
-    reverse_weight = (
-        _reverse_weight(model) if options.reverse_weight is None else options.reverse_weight
-    )
-    return attention_rescoring(
+    reverse_weight = options.reverse_weight
+    if reverse_weight is None:
+        reverse_weight = _reverse_weight(model)
+
+    rescored = attention_rescoring(
         model, nbests, (encoder_out, lengths), options.ctc_weight, reverse_weight
-    )[0][0].tokens
+    )
+    return rescored[0][0].tokens
 
 
 def _decoder_score(
@@ -364,7 +371,7 @@ def _decoder_score(
     nbests = [[Hypothesis(tokens, 0.0)]]
     reverse_weight = _reverse_weight(model)
     rescored = attention_rescoring(
-        model, nbests, (encoder_out, _lengths(encoder_out)), 0.0, reverse_weight
+        model, nbests, (encoder_out, _own_length(encoder_out)), 0.0, reverse_weight
     )
     return rescored[0][0].score / (len(tokens) + 1)
 

@@ -151,7 +151,7 @@ class Trained:
     def examples(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Return the key and features (1, T, F) of the utterances of the check."""
         if self.check_data is None:
-            return noise(self.config, self.tokenizer)
+            return noise_examples(self.config, self.tokenizer)
         return self.check_data.examples(self.config, self.tokenizer)
 
 
@@ -202,12 +202,12 @@ def load_trained(arguments: argparse.Namespace) -> Trained:
     if arguments.check_data is not None:
         check_data = CheckData(arguments.check_data, arguments.data_type)
     else:
-        check_data = validation_set_of(Path(arguments.config).parent, config, tokenizer)
+        check_data = recorded_validation_set(Path(arguments.config).parent, config, tokenizer)
 
     return Trained(config, model, tokenizer, arguments, check_data)
 
 
-def validation_set_of(folder: Path, config: Config, tokenizer: Tokenizer) -> CheckData | None:
+def recorded_validation_set(folder: Path, config: Config, tokenizer: Tokenizer) -> CheckData | None:
     """Return the validation set that the newest start of a run recorded, and say that it is taken.
 
     None, and a note with the reason, if it has no utterance that can be read: the folder may have
@@ -216,7 +216,7 @@ def validation_set_of(folder: Path, config: Config, tokenizer: Tokenizer) -> Che
     starts = read_starts(folder)
     record = starts[-1].get("cv_data") if starts else None
     if record is None:
-        return _no_data(f"{folder} does not name the validation set of a run")
+        return _note_noise(f"{folder} does not name the validation set of a run")
 
     name = record["list"]
     in_config = config.cv_data if name == DATA_OF_CONFIG else None
@@ -232,17 +232,17 @@ def validation_set_of(folder: Path, config: Config, tokenizer: Tokenizer) -> Che
         if is_readable:
             note(f"the export is checked with {name}, the validation set of the run")
             return data
-        return _no_data(f"{name}: no utterance can be read")
+        return _note_noise(f"{name}: no utterance can be read")
 
-    return _no_data("; ".join(reasons))
+    return _note_noise("; ".join(reasons))
 
 
-def _no_data(reason: str) -> None:
+def _note_noise(reason: str) -> None:
     """Say that noise is taken."""
     note(f"the export is checked with noise, not with speech: give --check_data LIST ({reason})")
 
 
-def noise(config: Config, tokenizer: Tokenizer) -> Iterator[tuple[str, torch.Tensor]]:
+def noise_examples(config: Config, tokenizer: Tokenizer) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield key and features (1, T, F) of noises, made as those of recordings."""
     rate = config.dataset_conf.resample_conf.resample_rate
     random = np.random.default_rng(0)

@@ -14,7 +14,7 @@ import torch
 from torch.nn.functional import pad
 
 from wenet_uio.models.asr_model import ASRModel
-from wenet_uio.models.ctc import penalised
+from wenet_uio.models.ctc import apply_blank_penalty
 from wenet_uio.models.encoder_traits import check_decoding_chunk
 from wenet_uio.models.subsampling import Subsampling
 
@@ -132,7 +132,7 @@ class ExportedModel(Exported):
         keep = chunk_size * num_decoding_left_chunks if chunk_size > 0 else -1
 
         rate, right_context = runtime.subsampling_rate(), runtime.right_context()
-        for window in windows(filled(feats, embed), chunk_size, rate, right_context):
+        for window in cut_windows(fill_to_window(feats, embed), chunk_size, rate, right_context):
             output, att_cache, cnn_cache = runtime.forward_encoder_chunk(
                 window, offset, keep, att_cache, cnn_cache
             )
@@ -143,7 +143,9 @@ class ExportedModel(Exported):
 
     def ctc_log_probs(self, encoder_out: torch.Tensor, blank_penalty: float = 0.0) -> torch.Tensor:
         """Compute CTC log-probabilities (1, T', V) of encoder frames (1, T', D)."""
-        return penalised(self.runtime.ctc_activation(encoder_out), self.blank, blank_penalty)
+        return apply_blank_penalty(
+            self.runtime.ctc_activation(encoder_out), self.blank, blank_penalty
+        )
 
     def decoder_frames(
         self, encoder_out: torch.Tensor, lengths: torch.Tensor
@@ -177,7 +179,7 @@ class ExportedDecoder:
         )
 
 
-def windows(
+def cut_windows(
     feats: torch.Tensor, chunk_size: int, rate: int, right_context: int
 ) -> Iterator[torch.Tensor]:
     """Cut features (1, T, F) as runtimes do: each window gives `chunk_size` encoder frames, the
@@ -205,7 +207,7 @@ def is_too_short(feats: torch.Tensor, embed: Subsampling) -> bool:
     return int(embed.output_lengths(length, feats.size(1), feats.size(1))) == 0
 
 
-def filled(feats: torch.Tensor, embed: Subsampling) -> torch.Tensor:
+def fill_to_window(feats: torch.Tensor, embed: Subsampling) -> torch.Tensor:
     """Return features (1, T, F) that the input layer can take: too short ones get zeros behind."""
     if not is_too_short(feats, embed):
         return feats

@@ -26,7 +26,7 @@ class MultiHeadedAttention(nn.Module):
         self.shared_by = conf.attention_heads // conf.key_heads
         self.dropout_rate = dropout_rate
         context = conf.att_context_size if isinstance(conf, LimitedContextConf) else (-1, -1)
-        self.limited, self.context = context != (-1, -1), in_blocks(context)
+        self.limited, self.context = context != (-1, -1), context_with_block(context)
         width, key_width = self.heads * self.head_dim, conf.key_heads * self.head_dim
         self.linear_q = nn.Linear(dim, width, bias=conf.query_bias)
         self.linear_k = nn.Linear(dim, key_width, bias=conf.key_bias)
@@ -352,7 +352,7 @@ LEAST_BLOCK = 64
 """Least number of queries that are computed together."""
 
 
-def in_blocks(context: tuple[int, int]) -> tuple[int, int, int]:
+def context_with_block(context: tuple[int, int]) -> tuple[int, int, int]:
     """Return the limits left and right, and the size of a block: a larger one computes more scores
     that nobody sees.
     """

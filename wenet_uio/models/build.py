@@ -18,7 +18,7 @@ from wenet_uio.models.layered_encoder import LayeredEncoder
 from wenet_uio.models.lora import add_lora, is_lora
 from wenet_uio.models.speech_model import SpeechModel, Vocabulary
 from wenet_uio.models.trainable_model import TrainableModel
-from wenet_uio.models.weights import fill, read_lora, read_weights
+from wenet_uio.models.weights import fill_weights, read_lora, read_weights
 
 
 def build_model(config: Config) -> SpeechModel:
@@ -33,7 +33,7 @@ def build_model(config: Config) -> SpeechModel:
     """
     family = config.family
     vocabulary = family.vocabulary(config)
-    model = family.build(config, _encoder(config), vocabulary)
+    model = family.build(config, _build_encoder(config), vocabulary)
     if not isinstance(model, SpeechModel):
         raise ValueError(
             f"model {config.model}: {family.build.use} returned {type(model).__name__}, expected "
@@ -108,7 +108,7 @@ def build_trained(
         config = config.model_copy(update={"use_lora": False, "only_optimize_lora": False})
 
     model = build_model(config)
-    fill(model, weights, str(checkpoint))
+    fill_weights(model, weights, str(checkpoint))
     return model
 
 
@@ -150,14 +150,14 @@ def check_heads(config: Config, encoder: Encoder) -> None:
         )
 
 
-def _encoder(config: Config) -> Encoder:
+def _build_encoder(config: Config) -> Encoder:
     """Build the encoder that the config names.
 
     Raises:
         ValueError: a third party's kind of encoder builds something else.
     """
     build = encoder_kind(config.encoder).build
-    encoder = build(config.encoder_input_dim, config.encoder_conf, _cmvn(config))
+    encoder = build(config.encoder_input_dim, config.encoder_conf, _load_global_cmvn(config))
     if not isinstance(encoder, Encoder):
         raise ValueError(
             f"encoder {config.encoder}: expected an Encoder of wenet_uio.models.encoder, but it "
@@ -167,7 +167,7 @@ def _encoder(config: Config) -> Encoder:
     return encoder
 
 
-def _cmvn(config: Config) -> GlobalCMVN | None:
+def _load_global_cmvn(config: Config) -> GlobalCMVN | None:
     """Load the mean and variance that normalise the features; None if the config has none."""
     if config.cmvn is None:
         return None

@@ -59,10 +59,12 @@ class JoinedChunks:
         longest, all_frames = self.att_cache.size(3), self.pos_emb.size(1)
         caches: list[Caches] = []
         for row, frames in enumerate(self.cached):
+            # The cache of this stream begins behind the zeros that fill it up to the longest one.
             hidden = longest - frames
             first = hidden + frames_to_forget(all_frames - hidden, keep[row])
             att_cache = torch.stack([past[row, :, first:] for past in att_pasts])
-            caches.append((att_cache, torch.stack([past[row : row + 1] for past in cnn_pasts])))
+            cnn_cache = torch.stack([past[row : row + 1] for past in cnn_pasts])
+            caches.append((att_cache, cnn_cache))
 
         return caches
 
@@ -87,9 +89,11 @@ def join_chunks(
     positions = [embed.position_encoding(at - longest, longest + frames, like) for at in offsets]
     bias: torch.Tensor | None = None
     if min(cached) < longest:
+        # (B, K): the last `lengths` of the K = C + T' places of a stream hold frames.
         lengths = torch.tensor(cached, device=like.device).unsqueeze(1) + frames
         place = torch.arange(longest + frames, device=like.device)
-        bias = additive((place >= len(place) - lengths).unsqueeze(1), like.dtype)
+        has_frame = place >= len(place) - lengths
+        bias = additive(has_frame.unsqueeze(1), like.dtype)
 
     heads, width = traits.att_cache_shape
     att_cache = like.new_zeros(traits.layers, len(caches), heads, longest, width)

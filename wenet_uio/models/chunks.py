@@ -44,11 +44,16 @@ class ChunkEncoder:
         _check_unit(encoder.traits, chunk_size)
         self.encoder = encoder
         embed = encoder.embed
-        self._chunk_size, self._shift = chunk_size, chunk_size * embed.subsampling_rate
-        self._window = embed.right_context + 1 - embed.optional_context
+        self._chunk_size = chunk_size
+        self._shift = chunk_size * embed.subsampling_rate
+        """Features from the beginning of a chunk to that of the next."""
         self._whole = self._shift - embed.subsampling_rate + embed.right_context + 1
+        """Features of a chunk: up to the end of the window of its last frame."""
+        self._window = embed.right_context + 1 - embed.optional_context
+        """Features that one frame needs at least: the last chunk of an utterance has as many."""
         self.required_cache_size = chunk_size * num_left_chunks
         self._feats: torch.Tensor | None = None
+        """(1, T, F) from the beginning of the next chunk on."""
         self._ended = False
         self.restart()
 
@@ -73,8 +78,9 @@ class ChunkEncoder:
         """Feature frames that the next chunk needs and that are not there yet; 0: `encode_chunks`
         can encode it.
         """
+        needed = self._window if self._ended else self._whole
         waiting = 0 if self._feats is None else self._feats.size(1)
-        return max(0, (self._window if self._ended else self._whole) - waiting)
+        return max(0, needed - waiting)
 
     def next_chunk(self) -> torch.Tensor:
         """Return features (1, T, F) of the next chunk."""
@@ -119,11 +125,9 @@ class ChunkEncoder:
         while not self.missing:
             outputs += encode_chunks([self])
 
-        return (
-            torch.cat(outputs, dim=1)
-            if outputs
-            else feats.new_zeros(1, 0, self.encoder.traits.output_size)
-        )
+        if not outputs:
+            return feats.new_zeros(1, 0, self.encoder.traits.output_size)
+        return torch.cat(outputs, dim=1)
 
 
 def encode_chunk_by_chunk(
@@ -168,16 +172,16 @@ def encode_chunks(streams: Sequence[ChunkEncoder]) -> list[torch.Tensor]:
 
     The frames of a batch differ from those of a stream alone by rounding only.
     """
-    keys = [
-        (id(stream.encoder), stream.next_chunk().size(1))
-        if stream.encoder.traits.batches_chunks
-        else place
-        for place, stream in enumerate(streams)
-    ]
+    # Streams with equal keys run as a batch: those of one encoder, with chunks of one length.
+    keys: list[Hashable] = []
+    for place, stream in enumerate(streams):
+        key = (id(stream.encoder), stream.next_chunk().size(1))
+        keys.append(key if stream.encoder.traits.batches_chunks else place)
+
     outputs: list[torch.Tensor] = [torch.empty(0)] * len(streams)
     for places in places_of_equal(keys):
         group = [streams[place] for place in places]
-        for place, output in zip(places, _encode(group), strict=True):
+        for place, output in zip(places, _encode_group(group), strict=True):
             outputs[place] = output
 
     return outputs
@@ -191,7 +195,7 @@ def places_of_equal(keys: Iterable[Hashable]) -> list[list[int]]:
     return list(places.values())
 
 
-def _encode(streams: Sequence[ChunkEncoder]) -> list[torch.Tensor]:
+def _encode_group(streams: Sequence[ChunkEncoder]) -> list[torch.Tensor]:
     """Encode chunks of one length; the streams have one encoder."""
     first = streams[0]
     if len(streams) == 1:

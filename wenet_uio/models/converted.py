@@ -22,7 +22,7 @@ from wenet_uio.base.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
 from wenet_uio.config import parse_config, save_config
 from wenet_uio.config.named_files import copy_files
 from wenet_uio.models import build_model
-from wenet_uio.models.weights import fill, first_sentence, load_checked
+from wenet_uio.models.weights import fill_weights, first_sentence, load_checked
 
 SHOWN = 3
 """Weights that an error message lists."""
@@ -57,7 +57,7 @@ def write_model(converted: Converted, folder: Path) -> int:
         ValueError: the weights are not those of the model that the train.yaml describes.
     """
     with TemporaryDirectory() as aside:
-        values = _with_files(converted, Path(aside))
+        values = _write_files(converted, Path(aside))
         config = parse_config(values, str(folder / TRAIN_CONFIG))
         torch.manual_seed(0)  # untrained weights are the same in each conversion
         model = build_model(config)
@@ -66,7 +66,7 @@ def write_model(converted: Converted, folder: Path) -> int:
             for name, weight in model.state_dict().items()
             if name.startswith(converted.untrained_prefixes)
         }
-        fill(model, untrained | dict(converted.weights), "the converted weights")
+        fill_weights(model, untrained | dict(converted.weights), "the converted weights")
 
         folder.mkdir(parents=True, exist_ok=True)
         save_config(copy_files(config, folder), folder / TRAIN_CONFIG)
@@ -77,21 +77,22 @@ def write_model(converted: Converted, folder: Path) -> int:
     return sum(weight.numel() for weight in model.parameters())
 
 
-def _with_files(converted: Converted, folder: Path) -> dict[str, Any]:
+def _write_files(converted: Converted, folder: Path) -> dict[str, Any]:
     """Write the files of a model into `folder`; returns the content of train.yaml with their paths."""
     for name, content in converted.files.items():
         (folder / name).write_text(content, encoding="utf-8")
 
     values = deepcopy(dict(converted.values))
-    for section in values.values():
-        for key, value in section.items() if isinstance(section, dict) else ():
+    sections = [section for section in values.values() if isinstance(section, dict)]
+    for section in sections:
+        for key, value in section.items():
             if isinstance(value, str) and value in converted.files:
                 section[key] = str(folder / value)
 
     return values
 
 
-def renamed(
+def rename_weights(
     weights: Mapping[str, torch.Tensor],
     table: Mapping[str, str],
     layers: Mapping[str, int],
@@ -108,7 +109,7 @@ def renamed(
     Raises:
         ValueError: weights are missing or unknown.
     """
-    modules = dict(_numbered(table, layers))
+    modules = dict(_names_of_layers(table, layers))
     weights_by_our_name: dict[str, torch.Tensor] = {}
     unknown, seen = [], set()
 
@@ -131,22 +132,26 @@ def renamed(
     return weights_by_our_name
 
 
-def _numbered(table: Mapping[str, str], layers: Mapping[str, int]) -> list[tuple[str, str]]:
+def _names_of_layers(table: Mapping[str, str], layers: Mapping[str, int]) -> list[tuple[str, str]]:
     """Return (their name, our name) of a table; an entry with `{}` comes once for each layer."""
     pairs: list[tuple[str, str]] = []
     for theirs, ours in table.items():
         counts = [count for prefix, count in layers.items() if theirs.startswith(prefix)]
-        numbers = map(str, range(counts[0])) if "{}" in theirs and counts else [""]
-        pairs += [(theirs.replace("{}", number), ours.replace("{}", number)) for number in numbers]
+        if "{}" not in theirs or not counts:
+            pairs.append((theirs.replace("{}", ""), ours.replace("{}", "")))
+            continue
+
+        for number in map(str, range(counts[0])):
+            pairs.append((theirs.replace("{}", number), ours.replace("{}", number)))
 
     return pairs
 
 
-def layers_in(weights: Mapping[str, torch.Tensor], stem: str) -> int:
+def count_layers(weights: Mapping[str, torch.Tensor], stem: str) -> int:
     """Return the number of layers whose weights begin with `stem`, such as `encoder.blocks.`."""
-    numbers = [
-        int(match[1]) for name in weights if (match := re.match(rf"{re.escape(stem)}(\d+)\.", name))
-    ]
+    pattern = re.compile(rf"{re.escape(stem)}(\d+)\.")
+    matches = map(pattern.match, weights)
+    numbers = [int(match[1]) for match in matches if match]
     return max(numbers, default=-1) + 1
 
 
@@ -187,7 +192,8 @@ def read_safetensors(path: str | Path) -> dict[str, torch.Tensor]:
         entries = json.loads(header)
         entries.pop("__metadata__", None)
         return {
-            name: _tensor(content, entry, LENGTH + length, size) for name, entry in entries.items()
+            name: _read_tensor(content, entry, LENGTH + length, size)
+            for name, entry in entries.items()
         }
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise ValueError(
@@ -195,7 +201,7 @@ def read_safetensors(path: str | Path) -> dict[str, torch.Tensor]:
         ) from None
 
 
-def _tensor(content: mmap.mmap, entry: dict[str, Any], start: int, size: int) -> torch.Tensor:
+def _read_tensor(content: mmap.mmap, entry: dict[str, Any], start: int, size: int) -> torch.Tensor:
     """Return the tensor that an entry of the header describes.
 
     Args:
@@ -270,13 +276,13 @@ def read_folder_weights(folder: Path) -> dict[str, torch.Tensor]:
     """
     for name, read in WEIGHTS.items():
         if (folder / name).is_file():
-            return _tensors(folder / name, read)
+            return _read_state_dict(folder / name, read)
         index = folder / f"{name}.index.json"
         if index.is_file():
             weights: dict[str, torch.Tensor] = {}
-            part_by_weight = _part_of_weights(index)
+            part_by_weight = _file_by_weight(index)
             for part in sorted(set(part_by_weight.values())):
-                weights |= _tensors(folder / part, read)
+                weights |= _read_state_dict(folder / part, read)
 
             if missing := part_by_weight.keys() - weights.keys():
                 raise ValueError(
@@ -289,21 +295,21 @@ def read_folder_weights(folder: Path) -> dict[str, torch.Tensor]:
     )
 
 
-def _part_of_weights(index: Path) -> dict[str, str]:
+def _file_by_weight(index: Path) -> dict[str, str]:
     """Return {name of a weight: file that holds it}.
 
     Raises:
         ValueError: the index does not state it, or names a file outside of its folder.
     """
-    file_of = read_json(index).get("weight_map")
-    if not isinstance(file_of, dict) or any(
-        Path(str(file)).name != file for file in file_of.values()
+    weight_map = read_json(index).get("weight_map")
+    if isinstance(weight_map, dict) and all(
+        Path(str(file)).name == file for file in weight_map.values()
     ):
-        raise ValueError(f"{index}: expected a weight_map with names of files in this folder")
-    return file_of
+        return weight_map
+    raise ValueError(f"{index}: expected a weight_map with names of files in this folder")
 
 
-def _tensors(path: Path, read: Callable[[Path], Any]) -> dict[str, torch.Tensor]:
+def _read_state_dict(path: Path, read: Callable[[Path], Any]) -> dict[str, torch.Tensor]:
     weights = read(path) if read is read_safetensors else read_checkpoint(path)
     check_state_dict(path, weights)
     return weights

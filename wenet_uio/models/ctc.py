@@ -219,7 +219,7 @@ def _forget_used(ctc: CTC, _keys: object) -> None:
     ctc._used = None
 
 
-def penalised(log_probs: torch.Tensor, blank: int, blank_penalty: float) -> torch.Tensor:
+def apply_blank_penalty(log_probs: torch.Tensor, blank: int, blank_penalty: float) -> torch.Tensor:
     """Return log-probabilities (B, T, V) as CTC.log_softmax gives them with this penalty."""
     if blank_penalty == 0.0:
         return log_probs

@@ -33,7 +33,7 @@ class Encoded(NamedTuple):
     """Frames after the blocks of `inter_ctc`; empty without it."""
 
 
-def encoded(
+def encode_for_training(
     model: SpeechModel, feats: torch.Tensor, feats_lengths: torch.Tensor, chunk_size: int = -1
 ) -> Encoded:
     """Encode features (B, T, F) of lengths (B,) for training; see Encoder.forward for `chunk_size`."""
@@ -63,7 +63,7 @@ def lengths_between(
     blocks = encoder.inter_ctc.blocks if encoder.inter_ctc is not None else ()
     return [
         output._replace(
-            lengths=_reduced(lengths, encoder.reductions[block - 1], output.frames.size(1))
+            lengths=_reduce_lengths(lengths, encoder.reductions[block - 1], output.frames.size(1))
         )
         for output, block in zip(between, blocks, strict=True)
     ]
@@ -80,7 +80,7 @@ def encoder_lengths(
         frames: encoder frames of the padded batch.
     """
     embedded = embedded_lengths(encoder, lengths, padded)
-    return _reduced(embedded, encoder.traits.reduction, frames)
+    return _reduce_lengths(embedded, encoder.traits.reduction, frames)
 
 
 def embedded_lengths(encoder: Encoder, lengths: torch.Tensor, padded: int) -> torch.Tensor:
@@ -91,7 +91,7 @@ def embedded_lengths(encoder: Encoder, lengths: torch.Tensor, padded: int) -> to
     return encoder.embed.output_lengths(lengths, padded, padded)
 
 
-def _reduced(lengths: torch.Tensor, factor: int, frames: int) -> torch.Tensor:
+def _reduce_lengths(lengths: torch.Tensor, factor: int, frames: int) -> torch.Tensor:
     """Return lengths at a rate that is lower by `factor`, in a batch of `frames` frames there."""
     return reduced_lengths(lengths, factor).clamp(max=frames)
 

@@ -119,7 +119,7 @@ class LinearNoSubsampling(Subsampling):
         return self.out(x)
 
 
-def _convolutions(output_size: int, shapes: tuple[tuple[int, int], ...]) -> nn.Sequential:
+def _square_convolutions(output_size: int, shapes: tuple[tuple[int, int], ...]) -> nn.Sequential:
     """Return the square convolutions of `shapes` (kernel, stride), with a ReLU after each
     convolution.
     """
@@ -161,7 +161,7 @@ class Conv2dSubsampling4(Subsampling):
         self, input_size: int, output_size: int, dropout_rate: float, pos_enc: PositionEncoding
     ) -> None:
         super().__init__(pos_enc, subsampling_rate=self.RATE, right_context=self.RIGHT_CONTEXT)
-        self.conv = _convolutions(output_size, self.SHAPES)
+        self.conv = _square_convolutions(output_size, self.SHAPES)
         self.out = nn.Sequential(
             nn.Linear(output_size * width_after(input_size, self.SHAPES), output_size)
         )
@@ -226,7 +226,7 @@ class Conv2dSubsampling6(Subsampling):
             rate *= stride
 
         super().__init__(pos_enc, subsampling_rate=rate, right_context=self.RIGHT_CONTEXT)
-        self.conv = _convolutions(output_size, self.SHAPES)
+        self.conv = _square_convolutions(output_size, self.SHAPES)
         self.linear = nn.Linear(output_size * width_after(input_size, self.SHAPES), output_size)
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
@@ -371,7 +371,7 @@ SHAPES = ((3, 2), (3, 2), (3, 2))
 """Kernel and stride of the three steps."""
 
 
-def _separable(channels: int, kernel: int, stride: int) -> list[nn.Module]:
+def _separable_convolution(channels: int, kernel: int, stride: int) -> list[nn.Module]:
     """Return a convolution within each channel, then one across channels."""
     within = nn.Conv2d(channels, channels, kernel, stride, groups=channels)
     return [within, nn.Conv2d(channels, channels, 1), nn.ReLU(inplace=True)]
@@ -391,7 +391,7 @@ class SeparableConv2dSubsampling8(Subsampling):
         super().__init__(pos_enc, subsampling_rate=8, right_context=14)
         layers: list[nn.Module] = [nn.Conv2d(1, channels, *SHAPES[0]), nn.ReLU(inplace=True)]
         for kernel, stride in SHAPES[1:]:
-            layers += _separable(channels, kernel, stride)
+            layers += _separable_convolution(channels, kernel, stride)
 
         self.conv = channels_last(nn.Sequential(*layers))
         self.out = nn.Linear(channels * width_after(input_size, SHAPES), output_size)

@@ -12,7 +12,7 @@ from torch import nn
 from wenet_uio.config.model import ModelKeys
 from wenet_uio.models.clock import GradientGate
 from wenet_uio.models.encoder import Encoder
-from wenet_uio.models.lengths import encoded
+from wenet_uio.models.lengths import encode_for_training
 from wenet_uio.models.losses import LabelSmoothingLoss, LossWeights
 from wenet_uio.models.speech_model import SpeechModel, Vocabulary
 
@@ -81,7 +81,7 @@ class TrainableModel(SpeechModel):
         if feats.size(1) == 0:
             return self._text_loss(target, target_lengths, prompts)
 
-        encoder_out, lengths, between = encoded(self, feats, feats_lengths)
+        encoder_out, lengths, between = encode_for_training(self, feats, feats_lengths)
         losses = self._losses(encoder_out, lengths, target, target_lengths, prompts, cr_weight)
         inter_ctc = self.encoder.inter_ctc
         if inter_ctc is None:

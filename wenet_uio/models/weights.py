@@ -62,7 +62,7 @@ def load_weights(
     weights = read_weights(path) | (read_lora(lora) if lora else {})
     if new_lora and not any(map(is_lora, weights)):
         weights |= {name: value for name, value in model.state_dict().items() if is_lora(name)}
-    fill(model, weights, str(path))
+    fill_weights(model, weights, str(path))
 
 
 def load_parts(model: torch.nn.Module, path: str | Path, modules: Sequence[str]) -> int:
@@ -92,7 +92,7 @@ def load_parts(model: torch.nn.Module, path: str | Path, modules: Sequence[str])
         kept = {
             name: weight for name, weight in weights_of_model.items() if not name.startswith(prefix)
         }
-        fill(model, kept | copied, f"{module} of {path}")
+        fill_weights(model, kept | copied, f"{module} of {path}")
         weights_of_model = model.state_dict()
 
     prefixes = tuple(f"{module}." for module in modules)
@@ -140,7 +140,7 @@ def read_weights(path: str | Path) -> dict[str, torch.Tensor]:
 
     if not _is_state_dict(weights):
         raise ValueError(
-            f"{path}: expected a plain state dict, found {_description(weights)}; {ADVICE}"
+            f"{path}: expected a plain state dict, found {_describe_content(weights)}; {ADVICE}"
         )
 
     refuse_nonfinite(weights, path)
@@ -168,7 +168,7 @@ def _is_state_dict(content: Any) -> bool:
     )
 
 
-def _description(content: Any) -> str:
+def _describe_content(content: Any) -> str:
     """Say what a file has that holds no plain state dict."""
     if not isinstance(content, dict):
         return type(content).__name__
@@ -243,12 +243,13 @@ def load_checked(path: str | Path) -> Any:
     content, failure = None, None
     with _Source(str(path)) as source:
         try:
-            content = _loaded(io.BufferedReader(source))
+            content = _load_open_file(io.BufferedReader(source))
         except Exception as error:
             if source.failure is None and not _is_out_of_memory(error):
                 raise
             failure = OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
+        # An error of the system is what happened, whatever torch said of it, or if it said nothing.
         failure = source.failure or failure
         if failure is not None:
             raise OSError(failure.errno, failure.strerror, str(path)) from None
@@ -256,7 +257,7 @@ def load_checked(path: str | Path) -> Any:
     return content
 
 
-def _loaded(file: BinaryIO) -> Any:
+def _load_open_file(file: BinaryIO) -> Any:
     """Load an open file; see `load_checked`."""
     if zipfile.is_zipfile(file):
         try:
@@ -286,19 +287,12 @@ def first_sentence(error: Exception) -> str:
     return str(error).split("\n")[0].split(". ")[0] or type(error).__name__
 
 
-def _tables(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Return the tables of positions that are computed; WeNet's checkpoints have them since March
-    2024.
-    """
-    return {name: value for name, value in model.named_buffers() if is_table(name)}
-
-
 def is_table(name: str) -> bool:
     """Tell whether a buffer is a table of positions."""
     return name.endswith(".pe")
 
 
-def fill(model: torch.nn.Module, weights: Mapping[str, torch.Tensor], source: str) -> None:
+def fill_weights(model: torch.nn.Module, weights: Mapping[str, torch.Tensor], source: str) -> None:
     """Copy a complete state dict into `model`; error messages begin with `source`, the origin of
     the weights.
 
@@ -306,16 +300,18 @@ def fill(model: torch.nn.Module, weights: Mapping[str, torch.Tensor], source: st
         ValueError: names or shapes differ from the model; the message lists the differences.
     """
     model_weights = model.state_dict()
-    weights = _tables(model) | dict(weights)
-    problems = [
-        *(f"{name} is missing" for name in model_weights if name not in weights),
-        *(f"{name} is not in the model" for name in weights if name not in model_weights),
-        *(
-            f"{name} is {tuple(weights[name].shape)}, the model has {tuple(weight.shape)}"
-            for name, weight in model_weights.items()
-            if name in weights and weights[name].shape != weight.shape
-        ),
-    ]
+    # Tables of positions are computed; WeNet's checkpoints have them since March 2024.
+    tables = {name: value for name, value in model.named_buffers() if is_table(name)}
+    weights = tables | dict(weights)
+
+    problems = [f"{name} is missing" for name in model_weights if name not in weights]
+    problems += [f"{name} is not in the model" for name in weights if name not in model_weights]
+    for name, weight in model_weights.items():
+        if name in weights and weights[name].shape != weight.shape:
+            problems.append(
+                f"{name} is {tuple(weights[name].shape)}, the model has {tuple(weight.shape)}"
+            )
+
     if problems:
         raise ValueError(
             f"{source}: not the weights of this model: {listed(problems, NAMED, '; ')}"

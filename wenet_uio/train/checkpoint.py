@@ -116,7 +116,7 @@ class RunFolder:
                 written a state here.
         """
         self.hold()
-        states = self._states()
+        states = self._state_paths()
         if states and not resumed:
             raise ValueError(
                 f"{states[0]}: another run has begun here meanwhile; start again to resume it"
@@ -261,7 +261,7 @@ class RunFolder:
             torch.save(dict(state), file)
         self._newest = f"state_{step}.pt"
 
-        for path in self._states()[KEPT_STATES:]:
+        for path in self._state_paths()[KEPT_STATES:]:
             path.unlink()
 
     def newest_state(self) -> dict[str, Any] | None:
@@ -273,7 +273,7 @@ class RunFolder:
             ValueError: there are states, but all are damaged, or numbers in them are infinite or
                 NaN.
         """
-        states, spoilt = self._states(), None
+        states, spoilt = self._state_paths(), None
         for path in states:
             try:
                 state = _load_state(path)
@@ -309,7 +309,7 @@ class RunFolder:
         if last is None:
             return
 
-        losses = self._epochs()
+        losses = self._epoch_losses()
         newest = sorted(losses, reverse=True)[:last]
         finite = [epoch for epoch, loss in losses.items() if math.isfinite(loss)]
         by_loss = sorted(finite, key=lambda epoch: losses[epoch])
@@ -328,7 +328,7 @@ class RunFolder:
         Raises:
             ValueError: there is none.
         """
-        losses = self._epochs()
+        losses = self._epoch_losses()
         finite = [number for number, loss in losses.items() if math.isfinite(loss)]
         newest = max((number for number in finite if number <= epoch), default=None)
         if newest is None:
@@ -350,11 +350,11 @@ class RunFolder:
         new_link.symlink_to(f"epoch_{newest}.pt")
         new_link.replace(self.path / FINAL_WEIGHTS)
 
-    def _states(self) -> list[Path]:
+    def _state_paths(self) -> list[Path]:
         """Return paths of the states, newest first."""
         return [path for _, path in sorted(numbered_files(self.path, "state_*.pt"), reverse=True)]
 
-    def _epochs(self) -> dict[int, float]:
+    def _epoch_losses(self) -> dict[int, float]:
         """Return {epoch: validation loss} of all epochs with a yaml."""
         records = ((epoch, path) for epoch, path in numbered_files(self.path, "epoch_*.yaml"))
         return {epoch: read_yaml(path)["loss_dict"]["loss"] for epoch, path in records}

@@ -104,7 +104,9 @@ class World:
         # torchrun may host the store itself; otherwise rank 0 does.
         limit = timedelta(seconds=timeout)
         has_agent_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
-        store = self._store("group", limit, is_master=self.rank == 0 and not has_agent_store)
+        store = self._connect_store(
+            "group", limit, is_master=self.rank == 0 and not has_agent_store
+        )
         dist.init_process_group(
             backend, timeout=limit, store=store, rank=self.rank, world_size=self.size
         )
@@ -153,9 +155,9 @@ class World:
 
     def notice_board(self, name: str) -> Store:
         """Connect once more to the ranks' key-value store, for messages outside of exchanges."""
-        return self._store(name, timedelta(seconds=30))
+        return self._connect_store(name, timedelta(seconds=30))
 
-    def _store(self, name: str, timeout: timedelta, is_master: bool = False) -> Store:
+    def _connect_store(self, name: str, timeout: timedelta, is_master: bool = False) -> Store:
         """Connect to the store, with keys of this start only.
 
         The store of torchrun outlives a restart and still has the addresses of the dead ranks.
@@ -283,7 +285,7 @@ class StopRequest:
     def listen(self) -> None:
         """Let SIGNALS set `asked` from now on, instead of ending the process."""
         for number in SIGNALS:
-            signal.signal(number, self._note)
+            signal.signal(number, self._remember_signal)
 
     def ignore(self) -> None:
         """Ignore further SIGNALS.
@@ -293,7 +295,7 @@ class StopRequest:
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
 
-    def _note(self, number: int, _: Any) -> None:
+    def _remember_signal(self, number: int, _: Any) -> None:
         self.asked = True
         self.signal_name = signal.Signals(number).name
 

@@ -30,7 +30,7 @@ from wenet_uio.config import Config
 from wenet_uio.dataset.types import Batch
 from wenet_uio.models.clock import set_clocks
 from wenet_uio.models.trainable_model import TrainableModel
-from wenet_uio.models.weights import fill
+from wenet_uio.models.weights import fill_weights
 from wenet_uio.train.distributed import World, seed_everything
 from wenet_uio.train.layers import (
     compile_layers,
@@ -127,7 +127,7 @@ class Engine:
         """Release the connections to the other ranks."""
         self.synced = self.objective
 
-    def apart(self) -> Any:
+    def without_exchange(self) -> Any:
         """Return a context in which backward passes do not exchange gradients.
 
         All micro-batches of a step but the last run in it.
@@ -175,11 +175,11 @@ class Engine:
             group["lr"] = lr
 
         self.statistics.keep()
-        reading = self._attempt(micro_batches, number, totals)
+        reading = self._attempt_step(micro_batches, number, totals)
         while reading is None:  # out of memory: each attempt splits the batches further
             self.start_over()
             self.statistics.restore()
-            reading = self._attempt(micro_batches, number, totals)
+            reading = self._attempt_step(micro_batches, number, totals)
 
         scaled = partial(self.per_utterance, views_weight=cr_weight(self.config, number))
         return LaunchedStep(number, reading, (*counts, *self.names), lrs, scaled)
@@ -191,13 +191,13 @@ class Engine:
             self.backward(self.synced(batch)["loss"], last=False)
 
         self.statistics.keep()
-        with self.apart():
+        with self.without_exchange():
             self.cold = not warm_up(run, micro_batches, self.world.device)
 
         self.optimizer.zero_grad(set_to_none=True)
         self.statistics.restore()
 
-    def _attempt(
+    def _attempt_step(
         self, micro_batches: Sequence[Batch], number: int, totals: Mapping[str, torch.Tensor]
     ) -> Reading | None:
         """Compute the gradients and change the weights; `totals` are the counts of all ranks.
@@ -210,18 +210,18 @@ class Engine:
         """
         of_all = {name: totals[name].clamp(min=1) for name in ("utterances", "tokens")}
         weights_spoilt = self._weights_spoilt()
-        losses, too_large = self._gradients(micro_batches, number, of_all)
+        losses, too_large = self._compute_gradients(micro_batches, number, of_all)
         if self._any_rank_out_of_memory(too_large):
             return None
 
-        spoilt = torch.stack([weights_spoilt, self._any(self.statistics.spoilt())])
+        spoilt = torch.stack([weights_spoilt, self._flag_if_any(self.statistics.spoilt())])
         sums = [torch.stack([*totals.values()]), self.world.sum(torch.cat([losses, spoilt]))]
 
         def reading_of(norm: torch.Tensor) -> Reading:
             self.statistics.restore_if(~norm.isfinite())
             return Reading(torch.cat([*sums, norm.to(losses).reshape(1)]))
 
-        return self._update(number, reading_of)
+        return self._update_or_explain(number, reading_of)
 
     def _weights_spoilt(self) -> torch.Tensor:
         """Return 1 () if trained weights that this rank holds are infinite or NaN, else 0."""
@@ -229,9 +229,9 @@ class Engine:
             part_of_rank(weight) for weight in self.model.parameters() if weight.requires_grad
         ]
         # The sum of the squares of a weight is finite only if all of its values are.
-        return self._any([~nn.utils.get_total_norm(weights).isfinite()])
+        return self._flag_if_any([~nn.utils.get_total_norm(weights).isfinite()])
 
-    def _any(self, conditions: Sequence[torch.Tensor]) -> torch.Tensor:
+    def _flag_if_any(self, conditions: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return 1 () if one of the conditions () is true, else 0, as float64 on the device."""
         if not conditions:
             return torch.zeros((), dtype=torch.float64, device=self.world.device)
@@ -265,7 +265,7 @@ class Engine:
         self.size_limit.too_large.update(filter(None, self.world.gather(too_large)))
         return True
 
-    def _gradients(
+    def _compute_gradients(
         self, micro_batches: Sequence[Batch], number: int, of_all: Mapping[str, torch.Tensor]
     ) -> tuple[torch.Tensor, TooLarge | None]:
         """Compute the gradients, summed over the ranks.
@@ -274,7 +274,9 @@ class Engine:
             Sums of the losses of this rank, and the size of a batch that did not fit in memory.
         """
         device, most_frames = self.world.device, self.config.join_micro_batches
-        passes = self._filled_up(self.size_limit.passes(micro_batches, number, device, most_frames))
+        passes = self._fill_up_passes(
+            self.size_limit.passes(micro_batches, number, device, most_frames)
+        )
         self.settle_exchange(passes[0][0], of_all)
         seed_everything(self.seed, number, self.world.rank)
         set_clocks(self.model, number)
@@ -286,9 +288,9 @@ class Engine:
             exchanges = pass_number == len(passes)
             failure = None
             try:
-                with nullcontext() if exchanges else self.apart():
+                with nullcontext() if exchanges else self.without_exchange():
                     # No name for the joined batch: it would hold its memory during the next pass.
-                    losses += self._backward(
+                    losses += self._backward_pass(
                         join_on_device(device, group), of_all, exchanges, views_weight
                     )
             except (RuntimeError, MemoryError) as error:
@@ -338,7 +340,7 @@ class Engine:
         """Discard the gradients of a step in which a rank ran out of memory."""
         self.optimizer.zero_grad(set_to_none=True)
 
-    def _filled_up(self, passes: list[list[Batch]]) -> list[list[Batch]]:
+    def _fill_up_passes(self, passes: list[list[Batch]]) -> list[list[Batch]]:
         """Add passes of empty batches up to the largest number of passes of a rank.
 
         Only engines that are `in_step` need this.
@@ -349,7 +351,7 @@ class Engine:
         empty_pass = [emptied_batch(passes[0][0])]
         return passes + [empty_pass] * (most - len(passes))
 
-    def _backward(
+    def _backward_pass(
         self,
         batch: Batch,
         of_all: Mapping[str, torch.Tensor],
@@ -392,7 +394,7 @@ class Engine:
         """Add to the gradients, and average them over the ranks in the `last` pass of a step."""
         self.scaler.scale(loss).backward()
 
-    def _update(self, number: int, reading_of: ReadingOf) -> Reading:
+    def _update_or_explain(self, number: int, reading_of: ReadingOf) -> Reading:
         """Update the weights; explain an error of memory there, which no smaller batch prevents."""
         try:
             return self.update(reading_of)
@@ -470,6 +472,6 @@ class Engine:
         Raises:
             ValueError: the state is of another model.
         """
-        fill(self.model, state["model"], "the state of the run")
+        fill_weights(self.model, state["model"], "the state of the run")
         self.saved = state
         self.seed = state["seed"]

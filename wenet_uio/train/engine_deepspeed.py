@@ -115,7 +115,9 @@ class DeepspeedEngine(Engine):
 
         The state is gathered weight by weight from the flat shares of the ranks.
         """
-        share = next((share for share in self._shares() if share in self.optimizer.state), None)
+        share = next(
+            (share for share in self._flat_shares() if share in self.optimizer.state), None
+        )
         if share is None:
             return {}
 
@@ -127,7 +129,7 @@ class DeepspeedEngine(Engine):
         get = self.deepspeed.utils.safe_get_full_optimizer_state
         state = {}
 
-        for name, weight in self._trained().items():
+        for name, weight in self._trained_weights().items():
             weight_state = {key: get(weight, key) for key in keys}
             state[name] = collect_on_rank_0({**common, **weight_state}, self.world.rank)
 
@@ -140,7 +142,7 @@ class DeepspeedEngine(Engine):
 
         example = next(iter(saved.values()))
         keys = [key for key, value in example.items() if value.dim()]
-        for members, share in zip(self.zero.bit16_groups, self._shares(), strict=True):
+        for members, share in zip(self.zero.bit16_groups, self._flat_shares(), strict=True):
             zeros = {key: torch.zeros_like(share) for key in keys}
             numbers = {
                 key: value.to(share.device) for key, value in example.items() if key not in keys
@@ -153,17 +155,17 @@ class DeepspeedEngine(Engine):
                 members, share, self.optimizer.state
             )
 
-        known = {name: weight for name, weight in self._trained().items() if name in saved}
+        known = {name: weight for name, weight in self._trained_weights().items() if name in saved}
         for (name, weight), key in product(known.items(), keys):
             value = saved[name][key].to(self.world.device)
             self.deepspeed.utils.safe_set_full_optimizer_state(weight, value, key)
 
-    def _trained(self) -> dict[str, torch.nn.Parameter]:
+    def _trained_weights(self) -> dict[str, torch.nn.Parameter]:
         return {
             name: weight for name, weight in self.model.named_parameters() if weight.requires_grad
         }
 
-    def _shares(self) -> list[torch.Tensor]:
+    def _flat_shares(self) -> list[torch.Tensor]:
         """Return flat tensors with this rank's part of the weights, one for each group."""
         return self.zero.single_partition_of_fp32_groups
 

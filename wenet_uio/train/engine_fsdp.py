@@ -49,7 +49,7 @@ class FsdpEngine(Engine):
             fully_shard(layer, mesh=mesh, mp_policy=policy)
 
     @contextmanager
-    def apart(self) -> Iterator[None]:
+    def without_exchange(self) -> Iterator[None]:
         """Return a context in which backward passes do not exchange gradients."""
         if not isinstance(self.model, FSDPModule):
             yield

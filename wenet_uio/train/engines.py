@@ -108,7 +108,7 @@ class DdpEngine(Engine):
             return
 
         while not self.exchange.steady:
-            self._backward(emptied_batch(batch), of_all, last=True)
+            self._backward_pass(emptied_batch(batch), of_all, last=True)
         self.optimizer.zero_grad(set_to_none=True)
 
     def complete_exchange(self) -> None:
@@ -126,7 +126,7 @@ class DdpEngine(Engine):
         gc.collect()  # the old DDP object is part of reference cycles
         self.wrap()
 
-    def apart(self) -> Any:
+    def without_exchange(self) -> Any:
         """Return a context in which backward passes do not exchange gradients."""
         if isinstance(self.synced, DistributedDataParallel):
             return self.synced.no_sync()

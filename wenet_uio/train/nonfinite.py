@@ -53,7 +53,7 @@ class NonfiniteFile:
         if record not in self._earlier:
             append_line(self.path, record)
 
-    def named(self, keys: Sequence[str]) -> str:
+    def name_some(self, keys: Sequence[str]) -> str:
         """Name some utterances, and the file that has all of them."""
         return f"utterances: {listed(keys, NAMED, ' ')}; all in {self.path}"
 
@@ -77,7 +77,7 @@ class NonfiniteGuard:
         if outcome.spoilt_weights:
             self.refuse_spoilt_weights()
         if outcome.spoilt_statistics:
-            self._end("statistics, such as those of batch norms", outcome.number, keys)
+            self._end_run("statistics, such as those of batch norms", outcome.number, keys)
 
         if outcome.applied:
             self._newest_applied = (outcome.number, keys)
@@ -85,12 +85,12 @@ class NonfiniteGuard:
         else:
             progress.nonfinite += 1
             progress.nonfinite_in_epoch += 1
-            self._skip(outcome.number, keys, skipped_before=progress.nonfinite - 1)
+            self._log_skipped(outcome.number, keys, skipped_before=progress.nonfinite - 1)
 
     def refuse_spoilt_weights(self) -> None:
         """Raise a ValueError if weights are not finite."""
         if names := self.engine.spoilt_weights():
-            self._end(f"weights ({listed(names, 3)})", *self._newest_applied)
+            self._end_run(f"weights ({listed(names, 3)})", *self._newest_applied)
 
     def finite_losses(
         self, validation: Totals, nonfinite: Sequence[str], step: int
@@ -109,7 +109,7 @@ class NonfiniteGuard:
                 step,
                 len(nonfinite),
                 counted + len(nonfinite),
-                self.file.named(nonfinite),
+                self.file.name_some(nonfinite),
             )
         if counted >= len(nonfinite):
             return validation.losses()
@@ -121,9 +121,9 @@ class NonfiniteGuard:
         )
         return {name: math.nan for name in self.engine.names if name not in OF_TRAINING}
 
-    def _skip(self, number: int, keys: list[str], *, skipped_before: int) -> None:
+    def _log_skipped(self, number: int, keys: list[str], *, skipped_before: int) -> None:
         """Log a step whose gradient is not finite; raise if too many before it were skipped."""
-        named = self._named("gradient", number, keys)
+        named = self._name_utterances("gradient", number, keys)
         most = self.config.max_nonfinite_steps
         if skipped_before >= most:
             raise ValueError(
@@ -136,18 +136,18 @@ class NonfiniteGuard:
             scaled = "; fp16: its loss scale becomes lower" if self.config.dtype == "fp16" else ""
             log.warning("step %d skipped: its gradient is not finite (%s)%s", number, named, scaled)
 
-    def _end(self, what: str, number: int, keys: list[str]) -> NoReturn:
+    def _end_run(self, what: str, number: int, keys: list[str]) -> NoReturn:
         """End the run at step `number`, which made weights or statistics infinite or NaN."""
-        named = self._named(what, number, keys)
+        named = self._name_utterances(what, number, keys)
         raise ValueError(
             f"step {number}: {what} are infinite or NaN since this step. States and epochs in "
             f"{self.file.path.parent} are of steps before: lower optim_conf.lr or grad_clip, or check "
             f"the data, and start again ({named})"
         )
 
-    def _named(self, what: str, number: int, keys: list[str]) -> str:
+    def _name_utterances(self, what: str, number: int, keys: list[str]) -> str:
         """Write the utterances of all ranks to the file, and name some; `keys` are of this rank."""
         all_keys = list(chain.from_iterable(self.world.gather(keys)))
         if self.world.rank == 0:
             self.file.add(what, number, all_keys)
-        return self.file.named(all_keys)
+        return self.file.name_some(all_keys)

@@ -93,7 +93,7 @@ class Objective(nn.Module):
         if not len(batch):
             return {"loss": self._zero_loss(batch)}
 
-        losses = self._losses(batch, cr_weight)
+        losses = self._compute_losses(batch, cr_weight)
         if batch.text_only:
             return {**losses, "loss": losses["loss"] + self._zero_loss(batch)}
         return losses
@@ -102,17 +102,17 @@ class Objective(nn.Module):
         """Return 0 times the loss of one second of silence."""
         training = self.model.training
         self.model.eval()  # batch norms must not count the silence
-        losses = self._losses(_silent_batch(batch), None)
+        losses = self._compute_losses(_silent_batch(batch), None)
         if training:
             train_mode(self.model)
 
         return losses["loss"] * 0.0
 
-    def _losses(self, batch: Batch, cr_weight: float | None) -> Mapping[str, torch.Tensor]:
+    def _compute_losses(self, batch: Batch, cr_weight: float | None) -> Mapping[str, torch.Tensor]:
         """Return the losses of a batch; `cr_weight` as in `TrainableModel.forward`."""
         with autocast(self.device, self.dtype):
             prompts = self.model.prompts(batch.texts, batch.extra, batch.keys)
-            tensors = self._tensors(batch)
+            tensors = self._model_inputs(batch)
             if batch.other_feats is not None:
                 # One pass over both views: the second has features of its own and the same labels.
                 feats, *shared_tensors = tensors
@@ -128,7 +128,7 @@ class Objective(nn.Module):
 
             return self.model(*tensors) if prompts is None else self.model(*tensors, prompts)
 
-    def _tensors(
+    def _model_inputs(
         self, batch: Batch
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return the first arguments of TrainableModel.forward."""

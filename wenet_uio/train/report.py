@@ -89,12 +89,12 @@ class Reporter:
             self._open_board(first_step, mark)
         if self._trackers:
             with only_shows("trackers"):
-                self._trackers.open(None if mark is None else self._curves())
+                self._trackers.open(None if mark is None else self._read_curves())
 
     def _open_board(self, first_step: int, mark: Mapping[str, Any] | None) -> None:
         if mark is not None:
             self._run = mark["run"]
-            for path in self._files():
+            for path in self._event_files():
                 length = mark["lengths"].get(path.name)
                 if length is None:
                     path.unlink()
@@ -114,18 +114,18 @@ class Reporter:
                 self._board.flush()
         return {
             "run": self._run,
-            "lengths": {path.name: path.stat().st_size for path in self._files()},
+            "lengths": {path.name: path.stat().st_size for path in self._event_files()},
         }
 
-    def _files(self) -> list[Path]:
+    def _event_files(self) -> list[Path]:
         return sorted(self.tensorboard_dir.glob(f"events.out.tfevents.*.{self._run}"))
 
-    def _curves(self) -> dict[str, list[tuple[int, float]]]:
+    def _read_curves(self) -> dict[str, list[tuple[int, float]]]:
         """Read the points (step, value) of all curves of this run from TensorBoard's files."""
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
         curves: dict[str, list[tuple[int, float]]] = {}
-        for path in self._files():
+        for path in self._event_files():
             events = EventAccumulator(str(path), size_guidance={"scalars": 0}).Reload()
             for name in events.Tags()["scalars"]:
                 points = [(point.step, point.value) for point in events.Scalars(name)]
@@ -149,19 +149,19 @@ class Reporter:
             self._bar = tqdm(
                 total=steps,
                 initial=done,
-                desc=self._title(),
+                desc=self._epoch_title(),
                 unit="step",
                 leave=False,
                 dynamic_ncols=True,
             )
 
-    def before(self, cv: Mapping[str, float]) -> None:
+    def log_start(self, cv: Mapping[str, float]) -> None:
         """Log the validation before the first step of a fine-tuning, and write its points."""
         if not self.enabled:
             return
 
         log.info("before fine-tuning: %s", _validation_summary(cv))
-        self._write("cv", cv, 0)
+        self._write_scalars("cv", cv, 0)
 
     def step(self) -> None:
         """Count a step."""
@@ -188,9 +188,9 @@ class Reporter:
         if self._bar is not None:
             self._bar.set_postfix_str(f"{_training_summary(scalars)}{remaining}")
         else:
-            position = f"{self._title()}: step {self._done}/{self._steps}"
+            position = f"{self._epoch_title()}: step {self._done}/{self._steps}"
             log.info("%s, %s%s", position, _training_summary(scalars), remaining)
-        self._write("train", scalars, step)
+        self._write_scalars("train", scalars, step)
 
     def end_epoch(
         self,
@@ -210,13 +210,15 @@ class Reporter:
             self._bar.close()
             self._bar = None
 
-        log.info("%s: %s, %s", self._title(), _training_summary(train), _validation_summary(cv))
-        log.info("%s: %s", self._title(), account)
-        self._write("cv", cv, step)
-        self._write("data", account.scalars(), step)
+        log.info(
+            "%s: %s, %s", self._epoch_title(), _training_summary(train), _validation_summary(cv)
+        )
+        log.info("%s: %s", self._epoch_title(), account)
+        self._write_scalars("cv", cv, step)
+        self._write_scalars("data", account.scalars(), step)
         self._write_costs(costs, step)
 
-    def observed(
+    def write_observation(
         self,
         step: int,
         observation: Observation | None,
@@ -245,7 +247,7 @@ class Reporter:
             text = f"{observation.key}\n\nreference: {observation.text}\n\nheard: {recognised}"
             texts["dev/text"] = text
 
-        self._send(Entry(step, {}, drawn, texts, heard))
+        self._send_entry(Entry(step, {}, drawn, texts, heard))
 
     @only_shows(POINTS)
     def _write_costs(self, costs: Mapping[int, int], step: int) -> None:
@@ -277,10 +279,10 @@ class Reporter:
         with only_shows("trackers"):
             self._trackers.close(complete=complete)
 
-    def _write(self, part: str, scalars: Mapping[str, float], step: int) -> None:
-        self._send(Entry(step, {f"{part}/{name}": value for name, value in scalars.items()}))
+    def _write_scalars(self, part: str, scalars: Mapping[str, float], step: int) -> None:
+        self._send_entry(Entry(step, {f"{part}/{name}": value for name, value in scalars.items()}))
 
-    def _send(self, entry: Entry) -> None:
+    def _send_entry(self, entry: Entry) -> None:
         """Write an entry to TensorBoard and send it to the trackers."""
         with only_shows(POINTS):
             self._write_board(entry)
@@ -299,7 +301,7 @@ class Reporter:
             self._board.add_text(name, text, entry.step)
         self._board.flush()
 
-    def _title(self) -> str:
+    def _epoch_title(self) -> str:
         if self.max_epoch >= ENDLESS:
             return f"epoch {self._epoch}"
         return f"epoch {self._epoch}/{self.max_epoch - 1}"

@@ -25,7 +25,7 @@ from wenet_uio.models.build import build_trainable
 from wenet_uio.models.lora import is_lora
 from wenet_uio.models.speech_model import Vocabulary
 from wenet_uio.models.trainable_model import TrainableModel
-from wenet_uio.models.weights import fill, load_parts, load_weights
+from wenet_uio.models.weights import fill_weights, load_parts, load_weights
 from wenet_uio.text.labels import Tokenizer
 from wenet_uio.text.tokenizer import build_tokenizer
 from wenet_uio.train.baseline import compared_losses
@@ -347,7 +347,7 @@ def inherit_weights(
             ", ".join(tables),
         )
 
-    fill(model, weights, source)
+    fill_weights(model, weights, source)
 
 
 def _tables_of_units(wanted: Mapping[str, torch.Tensor], config: Config) -> dict[str, int]:

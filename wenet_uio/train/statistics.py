@@ -60,7 +60,7 @@ class _Group:
         self._values = list(values)
         self._kept = torch.cat([value.flatten() for value in values])
         self._now = torch.empty_like(self._kept)
-        self._views_of_kept, self._views_of_now = map(self._views, (self._kept, self._now))
+        self._views_of_kept, self._views_of_now = map(self._split_views, (self._kept, self._now))
         self.is_floating_point = self._kept.is_floating_point()
 
     def keep(self) -> None:
@@ -78,7 +78,7 @@ class _Group:
         _copy_values(self._values, self._views_of_now)
         return (self._kept.isfinite() & ~self._now.isfinite()).any()
 
-    def _views(self, flat: torch.Tensor) -> list[torch.Tensor]:
+    def _split_views(self, flat: torch.Tensor) -> list[torch.Tensor]:
         """Return the parts of `flat` (N,) in the shapes of the values."""
         parts = flat.split([value.numel() for value in self._values])
         return [part.view(value.shape) for part, value in zip(parts, self._values, strict=True)]

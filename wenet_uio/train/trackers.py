@@ -168,7 +168,9 @@ class _Sender:
         self._sent = record.sent_by(name)
         self._complete = False
         self._failures = self._lost = 0
-        self._thread = threading.Thread(target=self._run, name=f"tracker {name}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._send_entries, name=f"tracker {name}", daemon=True
+        )
         self._thread.start()
 
     def catch_up(self, entries: Iterable[Entry]) -> None:
@@ -203,7 +205,7 @@ class _Sender:
     def _number_waiting(self) -> int:
         return self._given.qsize() + len(self._waiting)
 
-    def _run(self) -> None:
+    def _send_entries(self) -> None:
         """Send entries in their order until None comes."""
         while (entry := self._given.get()) is not None:
             self._waiting.append(entry)
@@ -214,7 +216,7 @@ class _Sender:
             try:
                 self._board.close(complete=self._complete)
             except Exception as error:
-                self._failed(error)
+                self._note_failure(error)
 
     def _send_waiting(self) -> None:
         """Send what waits, up to a failure: then curves wait for the next attempt, other things are
@@ -225,7 +227,7 @@ class _Sender:
             try:
                 self._send(entry)
             except Exception as error:  # whatever a tracker raises, training goes on
-                self._failed(error)
+                self._note_failure(error)
                 if entry.names() == set(entry.scalars):
                     return
                 self._lost += 1
@@ -247,7 +249,7 @@ class _Sender:
             self._sent |= dict.fromkeys(unsent.names(), unsent.step)
             self._record.keep(self._name, self._board.run, self._sent)
 
-    def _failed(self, error: Exception) -> None:
+    def _note_failure(self, error: Exception) -> None:
         self._failures += 1
         if self._failures == 1:
             reason = f"{type(error).__name__}: {error}"

@@ -112,7 +112,7 @@ class Trainer:
         complete = self.progress.end(self.config)
         if complete and self.progress.to_observe is None:
             log.info("%s: complete, %s", self.folder.path, complete)
-        elif not self._train():
+        elif not self._train_to_end():
             return False
 
         if self.world.rank == 0:
@@ -135,14 +135,14 @@ class Trainer:
 
         until = timing.seconds + LONGEST_FORECAST
         for micro_batches in optimizer_steps(self.train, self.config.accum_grad):
-            self._launch(micro_batches, {})
+            self._launch_step(micro_batches, {})
             launched, _ = self.launched.popleft()
             timing.begin_step(launched.number, launched.outcome().sums["clock"])
             if timing.is_known_here or timing.seconds > until:
                 break
 
         self.engine.disconnect()
-        return timing.forecast(self.config, self._place())
+        return timing.forecast(self.config, self._current_place())
 
     def save(self, *, meanwhile: bool = False, needed: bool = True) -> None:
         """Write the state of the run, or let a thread write it `meanwhile`.
@@ -178,7 +178,7 @@ class Trainer:
                 "progress": replace(progress, timing=timing).state_dict(),
                 "tensorboard": self.reporter.mark(),
                 "config": shown_values(self.config.model_dump(mode="json")),
-                "lists": self._lists,
+                "lists": self._list_records,
             }
             if self.average:
                 state["model_avg"] = self.average.state_dict()
@@ -203,7 +203,7 @@ class Trainer:
         # With other data the loader does not go to the position of the state.
         starts_pass_over = self.train.state_dict()["position"] != state["data"]["position"]
         changes = changes_since(state, self.config, seed)
-        changes += changed_lists(state["lists"], self._lists)
+        changes += changed_lists(state["lists"], self._list_records)
         for change in changes:
             log.info("changed since the run began: %s", change)
 
@@ -221,13 +221,13 @@ class Trainer:
         log.info("resuming after step %d, in epoch %d", self.progress.step, self.progress.epoch)
 
     @cached_property
-    def _lists(self) -> dict[str, dict[str, Any]]:
+    def _list_records(self) -> dict[str, dict[str, Any]]:
         return {"train_data": self.train.data_record(), "cv_data": self.cv.data_record()}
 
-    def _train(self) -> bool:
+    def _train_to_end(self) -> bool:
         """Train until the run ends; False if it was asked to stop."""
         try:
-            self._begin()
+            self._begin_run()
             while not self.progress.end(self.config):
                 done = self.progress.epoch_step
                 self.epoch_steps = self._steps_of_epoch()
@@ -252,7 +252,7 @@ class Trainer:
             self.reporter.close(complete=bool(self.progress.end(self.config)))
             self.engine.disconnect()
 
-    def _begin(self) -> None:
+    def _begin_run(self) -> None:
         """Connect the ranks and open the folder; a new run saves its first state."""
         ranks_steps = self.world.gather(self.progress.step)
         if len(set(ranks_steps)) > 1:
@@ -273,7 +273,7 @@ class Trainer:
             start = describe_start(self.world, self.progress.step + 1)
             source = self.started_from or {}
             curves = record_of_board(self.folder.path, self.reporter.tensorboard_dir)
-            self.folder.note_start({**start, **self._lists, **seconds, **source, **curves})
+            self.folder.note_start({**start, **self._list_records, **seconds, **source, **curves})
             self.reporter.open(self.progress.step + 1, self.tensorboard_mark)
 
         self.engine.size_limit.keep_in(self.folder.path / TOO_LARGE, self.world)
@@ -313,7 +313,7 @@ class Trainer:
         losses = self.guard.finite_losses(validation, nonfinite, self.progress.step)
         if math.isfinite(losses["loss"]):
             self.progress.start_loss = compared_loss(losses, compared)
-        self.reporter.before(self._means(validation) | losses)
+        self.reporter.log_start(self._reported_means(validation) | losses)
         if self.world.rank == 0:
             measured = {"step": 0, "loss_dict": losses, "compared": dict(compared)}
             self.folder.save_measured(INIT, BEFORE, measured)
@@ -340,13 +340,13 @@ class Trainer:
         timing = self.progress.timing
         self.epoch_steps = self._steps_of_epoch()
         timing.begin(self.world.gather(self.clock())[0], self.progress.step + 1)
-        timing.extend(self.config, self._place())
+        timing.extend(self.config, self._current_place())
 
     def _steps_of_epoch(self) -> int:
         rest = math.ceil(len(self.train) / self.config.accum_grad)
         return self.progress.steps_of_epoch(rest)
 
-    def _place(self) -> Place:
+    def _current_place(self) -> Place:
         cv_steps = len(self.cv) / self.config.accum_grad
         return self.progress.place(self.config, self.epoch_steps, cv_steps)
 
@@ -377,9 +377,9 @@ class Trainer:
 
         for micro_batches, wait in timed_items(optimizer_steps(self.train, config.accum_grad)):
             self.watchdog.beat(f"step {progress.step + 1}")
-            progress.timing.advance(config, self._place())
+            progress.timing.advance(config, self._current_place())
             self._place_learning_rates()
-            self._launch(micro_batches, {"wait": wait, "stop": float(self.stop.asked)})
+            self._launch_step(micro_batches, {"wait": wait, "stop": float(self.stop.asked)})
 
             # Set before the state is saved: the loader of a state of the last step is in the next
             # epoch, unless max_steps or the time ends the training inside of this pass over the
@@ -421,7 +421,7 @@ class Trainer:
     def _is_out_of_time(self) -> bool:
         """Tell whether `max_hours` ends the epoch here: there is no time for another step of it."""
         progress = self.progress
-        return not progress.trained and progress.timing.is_up(self.config, self._place())
+        return not progress.trained and progress.timing.is_up(self.config, self._current_place())
 
     def _say_how_long(self) -> None:
         """Log once how long the run will take, when enough steps of this start are measured."""
@@ -430,9 +430,9 @@ class Trainer:
             return
 
         self.said_how_long = True
-        log.info("%s", timing.forecast(config, self._place()))
+        log.info("%s", timing.forecast(config, self._current_place()))
 
-    def _launch(self, micro_batches: list[Batch], extra_sums: dict[str, float]) -> None:
+    def _launch_step(self, micro_batches: list[Batch], extra_sums: dict[str, float]) -> None:
         """Start the next step; `extra_sums` are numbers to sum over the ranks."""
         # The clock of rank 0 comes back with the results, so that it costs no exchange of its own.
         extra_sums = {**extra_sums, "clock": 0.0 if self.world.rank else self.clock()}
@@ -458,11 +458,11 @@ class Trainer:
             now = time.perf_counter()
             outcome.sums["elapsed"] = (now - self.read_at) * self.world.size
             self.read_at = now
-            self._account(outcome, micro_batches)
+            self._account_for_step(outcome, micro_batches)
 
         return stop
 
-    def _account(self, outcome: StepOutcome, micro_batches: list[Batch]) -> None:
+    def _account_for_step(self, outcome: StepOutcome, micro_batches: list[Batch]) -> None:
         """Add the result of a step to the sums, and report them every `log_interval` steps."""
         progress, number = self.progress, outcome.number
         self.reporter.step()
@@ -474,11 +474,11 @@ class Trainer:
 
         if number % self.config.log_interval == 0:
             scalars = {
-                **self._means(progress.interval),
+                **self._reported_means(progress.interval),
                 "lr": outcome.lrs[-1],
                 "grad_norm": outcome.grad_norm,
             }
-            to_go = progress.timing.seconds_to_go(self.config, self._place())
+            to_go = progress.timing.seconds_to_go(self.config, self._current_place())
             self.reporter.interval(number, scalars, to_go)
             progress.interval = Totals()
 
@@ -528,12 +528,12 @@ class Trainer:
         validation = Totals(sums)
         losses = self.guard.finite_losses(validation, nonfinite, self.progress.step)
         lrs = self.engine.lrs(progress.step)
-        train = {**self._means(progress.total), "lr": lrs[-1]}
+        train = {**self._reported_means(progress.total), "lr": lrs[-1]}
         samples, costs = self.world.add_up(
             progress.samples + self.train.left_out(progress.epoch), progress.costs
         )
         account = reconciled(samples)
-        cv_means = self._means(validation) | losses
+        cv_means = self._reported_means(validation) | losses
         weights = self.engine.weights()
         if self.world.rank == 0:
             measured = {
@@ -553,14 +553,16 @@ class Trainer:
 
         progress.end_epoch(losses["loss"])
         progress.timing.end_epoch(self.world.gather(self.clock())[0], progress.step + 1)
-        if not progress.end(self.config) and progress.timing.is_up(self.config, self._place()):
+        if not progress.end(self.config) and progress.timing.is_up(
+            self.config, self._current_place()
+        ):
             progress.timing.ended_by = self.config.max_hours
         self._save_checked(needed=bool(progress.end(self.config)))
         if self.world.rank == 0:
             self.folder.keep(self.config.keep_last, self.config.keep_best)
 
         if progress.to_observe is not None:
-            self._observe(progress.to_observe, cv)
+            self._write_pictures(progress.to_observe, cv)
 
         return True
 
@@ -572,9 +574,9 @@ class Trainer:
         cv = FirstUtterance(self.cv)
         for _ in cv:
             self.watchdog.beat("reading an utterance for pictures")
-        self._observe(self.progress.to_observe, cv)
+        self._write_pictures(self.progress.to_observe, cv)
 
-    def _observe(self, epoch: int, cv: FirstUtterance) -> None:
+    def _write_pictures(self, epoch: int, cv: FirstUtterance) -> None:
         """Write the pictures of an epoch whose state is saved, and its audio once in a run."""
         self.watchdog.beat(f"pictures after step {self.progress.step}")
         assert cv.batch is not None, "a loader without batches is refused before training"
@@ -586,7 +588,7 @@ class Trainer:
                     audio = self.cv.audio_of(observation.key)
                     if audio is None:
                         log.info("no dev/audio in TensorBoard: %s has no audio", observation.key)
-            self.reporter.observed(self.progress.step, observation, audio)
+            self.reporter.write_observation(self.progress.step, observation, audio)
 
         self.progress.to_observe = None
         if self.progress.end(self.config):  # no later state says that the pictures are written
@@ -600,7 +602,7 @@ class Trainer:
         if sums["utterances"] or nonfinite:
             return ""
         return (
-            f"{self._lists['cv_data']['list']}: no utterance of the validation set was read, and the "
+            f"{self._list_records['cv_data']['list']}: no utterance of the validation set was read, and the "
             "log says why: mend the set, and run the same command again"
         )
 
@@ -608,5 +610,5 @@ class Trainer:
         self.watchdog.beat(f"validation after step {self.progress.step}")
         return self.stop.asked
 
-    def _means(self, totals: Totals) -> dict[str, float]:
+    def _reported_means(self, totals: Totals) -> dict[str, float]:
         return {**totals.losses(), **totals.throughput(self.world.size)}

@@ -62,7 +62,7 @@ class Watchdog:
         if self.seconds and self._thread is None:
             self._watched = threading.get_ident()
             self._last = time.monotonic()
-            self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+            self._thread = threading.Thread(target=self._watch_beats, name="watchdog", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
@@ -79,7 +79,7 @@ class Watchdog:
         self._post = Post(self._post.beats + 1, doing, self._post.process, "")
         self._last = time.monotonic()
 
-    def _watch(self) -> None:
+    def _watch_beats(self) -> None:
         """Report a lack of progress once, until there is progress again; runs in a thread.
 
         Ranks without progress put their posts on the board of all ranks. The lowest of them logs

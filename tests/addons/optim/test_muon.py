@@ -8,7 +8,7 @@ from torch import nn
 
 from tests.support.train.tiny import UNITS, TinyModel, small_config, tiny_config
 from tests.train.test_waits import KINDS
-from wenet_uio.addons.optim.muon import Muon, matrices_of, orthogonal
+from wenet_uio.addons.optim.muon import Muon, hidden_matrices, orthogonal_matrices
 from wenet_uio.config import ConfigError
 from wenet_uio.models.build import build_model
 from wenet_uio.train.optimizer import build_optimizer, load_optimizer_state, optimizer_state
@@ -66,7 +66,7 @@ def test_a_convolution_takes_the_step_of_its_outputs_by_all_its_inputs(
 @pytest.mark.parametrize("shape", [(1, 2, 2), (3, 4, 9), (2, 9, 4), (1, 64, 64), (2, 16, 200)])
 def test_a_step_has_singular_values_near_1_and_the_same_vectors(shape: tuple[int, ...]) -> None:
     gradient = torch.randn(shape, generator=torch.Generator().manual_seed(1))
-    step = orthogonal(gradient, 5)
+    step = orthogonal_matrices(gradient, 5)
     assert step.shape == shape
     values = torch.linalg.svdvals(step)
     large = torch.linalg.svdvals(gradient) > 0.01 * gradient.norm(dim=(1, 2))[:, None]
@@ -79,7 +79,7 @@ def test_a_step_has_singular_values_near_1_and_the_same_vectors(shape: tuple[int
 
 
 def test_a_gradient_of_zeros_gives_a_step_of_zeros() -> None:
-    assert not orthogonal(torch.zeros(1, 3, 4), 5).any()
+    assert not orthogonal_matrices(torch.zeros(1, 3, 4), 5).any()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -88,7 +88,7 @@ def test_matrices_are_hidden_layers_of_each_family(kind: str) -> None:
     model = build_model(config)
     units = config.vocabulary_size or config.family.vocabulary(config).size
     names = {id(weight): name for name, weight in model.named_parameters()}
-    matrices = [names[id(weight)] for weight in matrices_of(model, units)]
+    matrices = [names[id(weight)] for weight in hidden_matrices(model, units)]
     assert len(matrices) == len(set(matrices))
     assert any("encoder" in name for name in matrices)
     outputs = ("ctc_lo", "output_layer", "ffn_out", "depthwise_conv", "embed_tokens")

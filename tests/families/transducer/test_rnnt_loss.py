@@ -17,7 +17,7 @@ from torchaudio.functional import rnnt_loss
 from wenet_uio.families.transducer import rnnt_loss as module
 from wenet_uio.families.transducer.conf import JointConf
 from wenet_uio.families.transducer.joint import TransducerJoint
-from wenet_uio.families.transducer.rnnt_loss import lattice, rnnt_losses
+from wenet_uio.families.transducer.rnnt_loss import lattice_log_probs, rnnt_losses
 
 DIM, VOCAB = 6, 11
 FRAMES, TOKENS = torch.tensor([9, 1, 4, 7, 2]), torch.tensor([3, 0, 6, 0, 1])
@@ -37,7 +37,7 @@ def losses_of(network, encoder_out, predicted, labels, frames=FRAMES, tokens=TOK
     after = pad(labels, (0, 1))
     units = torch.stack((torch.zeros_like(after), after), dim=2)
     return rnnt_losses(
-        lattice(network, encoder_out, predicted, units, (frames, tokens)), frames, tokens
+        lattice_log_probs(network, encoder_out, predicted, units, (frames, tokens)), frames, tokens
     )
 
 

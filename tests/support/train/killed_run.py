@@ -61,7 +61,7 @@ EVENTS = {
     "write": (torch, "save", save_half),
     "rename": (os, "replace", die),
     "report": (Reporter, "interval", die),
-    "pictures": (Reporter, "observed", die),
+    "pictures": (Reporter, "write_observation", die),
     "read": (BatchReader, "__getitem__", die),
 }
 

@@ -26,12 +26,12 @@ STEP_RMS = 0.2
 
 def build(model: nn.Module, config: Config, groups: Groups, **values: Any) -> Muon:
     """Build the optimizer, see OptimizerKind."""
-    matrices = matrices_of(model, config.vocabulary_size)
+    matrices = hidden_matrices(model, config.vocabulary_size)
     dtype = torch.bfloat16 if config.dtype == "bf16" else torch.float32
     return Muon(groups, matrices, dtype, lr=config.optim_conf.rates[-1], **values)
 
 
-def matrices_of(model: nn.Module, units: int | None) -> list[torch.Tensor]:
+def hidden_matrices(model: nn.Module, units: int | None) -> list[torch.Tensor]:
     """Return the weights of linear layers and convolutions that mix hidden values.
 
     Layers with `units` outputs are left out, and depthwise convolutions; so are embeddings and
@@ -46,7 +46,7 @@ def matrices_of(model: nn.Module, units: int | None) -> list[torch.Tensor]:
     return [
         layer.weight
         for layer in layers
-        if len(layer.weight) != units and min(_flat(layer.weight).shape) > 1
+        if len(layer.weight) != units and min(_as_matrix(layer.weight).shape) > 1
     ]
 
 
@@ -68,7 +68,7 @@ class Muon(torch.optim.Optimizer):
         """Make the optimizer.
 
         Args:
-            matrices: the weights that take orthogonal steps; see `matrices_of`.
+            matrices: the weights that take orthogonal steps; see `hidden_matrices`.
             dtype: arithmetic of the products that make a step orthogonal.
             values: keys of MuonConf, with `lr` one number.
         """
@@ -96,17 +96,19 @@ class Muon(torch.optim.Optimizer):
     def _step_matrices(self, matrices: Sequence[nn.Parameter], group: dict[str, Any]) -> None:
         alike: defaultdict[torch.Size, list[nn.Parameter]] = defaultdict(list)
         for matrix in matrices:
-            alike[_flat(matrix).shape].append(matrix)
+            alike[_as_matrix(matrix).shape].append(matrix)
 
         for shape, members in alike.items():
-            averages = torch.stack([self._average(matrix, group["momentum"]) for matrix in members])
-            steps = orthogonal(averages.to(self._dtype), group["ns_steps"])
+            averages = torch.stack(
+                [self._average_gradient(matrix, group["momentum"]) for matrix in members]
+            )
+            steps = orthogonal_matrices(averages.to(self._dtype), group["ns_steps"])
             size = group["lr"] * STEP_RMS * max(shape) ** 0.5
             for matrix, step in zip(members, steps, strict=True):
                 matrix.mul_(1 - group["lr"] * group["weight_decay"])
                 matrix.add_(step.to(matrix.dtype).reshape(matrix.shape), alpha=-size)
 
-    def _average(self, matrix: nn.Parameter, momentum: float) -> torch.Tensor:
+    def _average_gradient(self, matrix: nn.Parameter, momentum: float) -> torch.Tensor:
         """Return the average of the gradients, ahead by one step (Nesterov), as a matrix."""
         assert matrix.grad is not None
         state = self.state[matrix]
@@ -114,7 +116,7 @@ class Muon(torch.optim.Optimizer):
             state["momentum_buffer"] = torch.zeros_like(matrix)
 
         average = state["momentum_buffer"].lerp_(matrix.grad, 1 - momentum)
-        return _flat(matrix.grad.lerp(average, momentum))
+        return _as_matrix(matrix.grad.lerp(average, momentum))
 
     def _step_others(self, weights: Sequence[nn.Parameter], group: dict[str, Any]) -> None:
         if not weights:
@@ -147,13 +149,13 @@ class Muon(torch.optim.Optimizer):
         )
 
 
-def orthogonal(matrices: torch.Tensor, steps: int) -> torch.Tensor:
+def orthogonal_matrices(matrices: torch.Tensor, steps: int) -> torch.Tensor:
     """Return matrices (N, rows, columns) with the same singular vectors and values near 1.
 
     The values are made so by Newton-Schulz steps, without a decomposition.
     """
     if matrices.size(1) > matrices.size(2):
-        return orthogonal(matrices.mT, steps).mT
+        return orthogonal_matrices(matrices.mT, steps).mT
 
     a, b, c = COEFFICIENTS
     x = matrices / matrices.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
@@ -164,6 +166,6 @@ def orthogonal(matrices: torch.Tensor, steps: int) -> torch.Tensor:
     return x
 
 
-def _flat(weight: torch.Tensor) -> torch.Tensor:
+def _as_matrix(weight: torch.Tensor) -> torch.Tensor:
     """Return a weight (outputs, *inputs) as a matrix (outputs, inputs)."""
     return weight.flatten(1)

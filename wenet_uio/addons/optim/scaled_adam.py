@@ -98,38 +98,44 @@ class ScaledAdam(torch.optim.Optimizer):
             self.state.get(stack.weights[0]) is not stack.first_state for stack in self._stacks
         )
         if replaced or not self._stacks:
-            self._stacks = [stack for group in self.param_groups for stack in self._stacked(group)]
+            self._stacks = [
+                stack for group in self.param_groups for stack in self._stack_group(group)
+            ]
 
         for group in self.param_groups:
             self._step_group([stack for stack in self._stacks if stack.group is group])
 
     def _step_group(self, stacks: Sequence[_Stack]) -> None:
         """Change the weights of a group, whose gradients are clipped together."""
-        grads = [torch.stack([_gradient(weight) for weight in stack.weights]) for stack in stacks]
+        grads = [
+            torch.stack([_gradient_or_zero(weight) for weight in stack.weights]) for stack in stacks
+        ]
         factor = self._clipping_factor(stacks, grads)
         for stack, grad in zip(stacks, grads, strict=True):
             values = torch.stack([weight.detach() for weight in stack.weights])
-            _step(stack, values, grad if factor is None else grad.mul_(factor))
+            _step_stack(stack, values, grad if factor is None else grad.mul_(factor))
             for weight, value in zip(stack.weights, values.unbind(), strict=True):
                 weight.copy_(value)
 
-    def _stacked(self, group: dict[str, Any]) -> list[_Stack]:
+    def _stack_group(self, group: dict[str, Any]) -> list[_Stack]:
         """Stack the weights of a group by shape, with the state that they have."""
         alike: defaultdict[Any, list[torch.nn.Parameter]] = defaultdict(list)
         for weight in group["params"]:
             steps_done = int(self.state[weight]["step"]) if self.state.get(weight) else 0
             alike[weight.shape, weight.device, steps_done].append(weight)
 
-        return [self._stack(weights, group, steps) for (_, _, steps), weights in alike.items()]
+        return [
+            self._stack_weights(weights, group, steps) for (_, _, steps), weights in alike.items()
+        ]
 
-    def _stack(
+    def _stack_weights(
         self, weights: list[torch.nn.Parameter], group: dict[str, Any], steps_done: int
     ) -> _Stack:
         """Stack weights that have done the same number of steps; their state becomes views."""
         values = torch.stack([weight.detach() for weight in weights])
         tensors = {"delta": torch.zeros_like(values), "exp_avg_sq": torch.zeros_like(values)}
         if weights[0].numel() > 1:
-            rms = _rms(values)
+            rms = _root_mean_square(values)
             tensors |= {"param_rms": rms, "scale_exp_avg_sq": torch.zeros_like(rms)}
             tensors["scale_grads"] = rms.new_zeros(len(weights), group["size_update_period"])
 
@@ -168,7 +174,7 @@ class ScaledAdam(torch.optim.Optimizer):
 
         norms = first_state["model_norms"]
         norms[steps_done % period] = norm
-        median = _median(norms, steps_done)
+        median = _norm_median(norms, steps_done)
         if median is not None:
             first_state["model_norm_threshold"] = median * scale
 
@@ -176,7 +182,7 @@ class ScaledAdam(torch.optim.Optimizer):
         return None if threshold is None else (threshold / (norm + TINY)).clamp(max=1.0)
 
 
-def _median(norms: torch.Tensor, steps_done: int) -> torch.Tensor | None:
+def _norm_median(norms: torch.Tensor, steps_done: int) -> torch.Tensor | None:
     """Return the median () of the last norms (period,), with the allowance.
 
     None if it is not estimated after this number of steps.
@@ -192,16 +198,16 @@ def _median(norms: torch.Tensor, steps_done: int) -> torch.Tensor | None:
     return median * (FIRST_ALLOWANCE if is_early else 1.0)
 
 
-def _gradient(weight: torch.nn.Parameter) -> torch.Tensor:
+def _gradient_or_zero(weight: torch.nn.Parameter) -> torch.Tensor:
     return torch.zeros_like(weight) if weight.grad is None else weight.grad
 
 
-def _rms(values: torch.Tensor) -> torch.Tensor:
+def _root_mean_square(values: torch.Tensor) -> torch.Tensor:
     """Return the root mean square of each of N tensors (N, *shape) -> (N,)."""
     return values.flatten(1).square().mean(dim=1).sqrt()
 
 
-def _of_each(numbers: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+def _broadcast_numbers(numbers: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """Return numbers (N,) in a shape that multiplies values (N, *shape)."""
     return numbers.view(-1, *[1] * (values.dim() - 1))
 
@@ -216,7 +222,7 @@ def _relative_sum_of_squares(stack: _Stack, grad: torch.Tensor) -> torch.Tensor:
     return (grad.flatten(1).square().sum(dim=1) * stack.tensors["param_rms"].square()).sum()
 
 
-def _step(stack: _Stack, values: torch.Tensor, grad: torch.Tensor) -> None:
+def _step_stack(stack: _Stack, values: torch.Tensor, grad: torch.Tensor) -> None:
     """Change `values` (N, *shape) of a stack by gradients of the same shape."""
     group, delta, steps_done = stack.group, stack.tensors["delta"], int(stack.step)
     beta1, beta2 = group["betas"]
@@ -235,7 +241,7 @@ def _step(stack: _Stack, values: torch.Tensor, grad: torch.Tensor) -> None:
         values.clamp_(-group["scalar_max"], group["scalar_max"])
     else:
         scale = stack.tensors["param_rms"].clamp(min=group["param_min_rms"])
-        delta.addcmul_(change, _of_each(scale, change), value=-group["lr"] * (1 - beta1))
+        delta.addcmul_(change, _broadcast_numbers(scale, change), value=-group["lr"] * (1 - beta1))
 
     values.add_(delta)
     stack.step.add_(1)
@@ -253,17 +259,17 @@ def _learn_scale(stack: _Stack, values: torch.Tensor, grad: torch.Tensor) -> Non
     if steps_done % period != period - 1:
         return
 
-    rms = tensors["param_rms"].copy_(_rms(values))
+    rms = tensors["param_rms"].copy_(_root_mean_square(values))
     if steps_done == 0:
         return
 
     decay = beta2**period
     squares = tensors["scale_exp_avg_sq"]
     squares.mul_(decay).add_(tensors["scale_grads"].square().mean(dim=1), alpha=1 - decay)
-    filled = 1 - decay ** ((steps_done + 1) // period)  # as in `_step`
+    filled = 1 - decay ** ((steps_done + 1) // period)  # as in `_step_stack`
     rate = -group["lr"] * group["scalar_lr_scale"] * filled**0.5
     change = rate * tensors["scale_grads"].sum(dim=1) / (squares.sqrt() + group["eps"])
     change.clamp_(-LARGEST_SCALE_STEP, LARGEST_SCALE_STEP)
     change.masked_fill_(rms < group["param_min_rms"], 0.0)
     change = torch.minimum(change, (group["param_max_rms"] - rms) / rms)
-    tensors["delta"].addcmul_(values, _of_each(change, values), value=1 - beta1)
+    tensors["delta"].addcmul_(values, _broadcast_numbers(change, values), value=1 - beta1)

@@ -15,13 +15,13 @@ from wenet_uio.export.exported import (
     FOR_WENET,
     Exported,
     ExportedModel,
-    filled,
+    cut_windows,
+    fill_to_window,
     frame_count,
-    windows,
 )
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.caches import Caches, join_chunks
-from wenet_uio.models.ctc import penalised
+from wenet_uio.models.ctc import apply_blank_penalty
 from wenet_uio.models.encoder import Encoder
 
 
@@ -349,7 +349,7 @@ class SherpaOnnx(Exported):
         Exported.encode.
         """
         embed = self.encoder.embed
-        frames = filled(feats, embed)
+        frames = fill_to_window(feats, embed)
         if self.fixed_chunk_size <= 0:
             log_probs, lengths = self.graph(x=frames, x_lens=torch.tensor([frames.size(1)]))
             count = int(lengths[0])
@@ -360,7 +360,7 @@ class SherpaOnnx(Exported):
         offset = 0
 
         rate, right_context = embed.subsampling_rate, embed.right_context
-        for window in windows(frames, self.fixed_chunk_size, rate, right_context):
+        for window in cut_windows(frames, self.fixed_chunk_size, rate, right_context):
             output, att_cache, cnn_cache = self.graph(
                 x=window,
                 offset=torch.tensor([cache + offset]),
@@ -376,4 +376,4 @@ class SherpaOnnx(Exported):
 
     def ctc_log_probs(self, encoder_out: torch.Tensor, blank_penalty: float = 0.0) -> torch.Tensor:
         """Return the input (1, T', V), which has log-probabilities already, with the penalty."""
-        return penalised(encoder_out, self.blank, blank_penalty)
+        return apply_blank_penalty(encoder_out, self.blank, blank_penalty)

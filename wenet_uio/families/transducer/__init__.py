@@ -9,7 +9,7 @@ from wenet_uio.families.transducer.conf import (
     JOINT_CONFS,
     PREDICTOR_CONFS,
     TransducerConf,
-    with_widths,
+    fill_widths,
 )
 
 _SEARCH = "wenet_uio.families.transducer.search"
@@ -21,16 +21,21 @@ TRANSDUCER = Family(
         own={"predictor": PREDICTOR_CONFS, "joint": JOINT_CONFS},
         defaults={"predictor": "rnn", "joint": "transducer_joint"},
         allowed={"predictor": tuple(PREDICTOR_CONFS)},
-        complete=with_widths,
+        complete=fill_widths,
     ),
     training=TrainingRules(text_advice="give it a weight in model_conf (attention_weight above 0)"),
     decoding=DecodingRules(
         modes=(
             *ATTENTION_CTC_MODES,
             DecodeMode(
-                "rnnt_beam_search", Loaded(f"{_SEARCH}:beam"), ("transducer_weight",), scored=True
+                "rnnt_beam_search",
+                Loaded(f"{_SEARCH}:decode_with_beam"),
+                ("transducer_weight",),
+                scored=True,
             ),
-            DecodeMode("rnnt_greedy_search", Loaded(f"{_SEARCH}:greedy"), ("transducer_weight",)),
+            DecodeMode(
+                "rnnt_greedy_search", Loaded(f"{_SEARCH}:decode_greedily"), ("transducer_weight",)
+            ),
         ),
         recipe_modes=(
             *("ctc_greedy_search", "rnnt_greedy_search", "rnnt_beam_search"),

@@ -127,7 +127,7 @@ PREDICTOR_CONFS: dict[str, type[PredictorConf]] = {
 JOINT_CONFS: dict[str, type[JointConf]] = {"transducer_joint": JointConf}
 
 
-def with_widths(config: Config, where: str) -> Config:
+def fill_widths(config: Config, where: str) -> Config:
     """Fill the widths of the joint network, which WeNet requires in the yaml."""
     joint, predictor = config.joint_conf, config.predictor_conf
     assert isinstance(joint, JointConf), "the family has this section"

@@ -10,7 +10,7 @@ from wenet_uio.families.transducer import TRANSDUCER
 from wenet_uio.families.transducer.conf import JointConf, PredictorConf, TransducerConf
 from wenet_uio.families.transducer.joint import TransducerJoint
 from wenet_uio.families.transducer.predictor import PREDICTORS
-from wenet_uio.families.transducer.rnnt_loss import lattice, rnnt_losses
+from wenet_uio.families.transducer.rnnt_loss import lattice_log_probs, rnnt_losses
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.build import build_decoder
 from wenet_uio.models.decoder import BiTransformerDecoder, TransformerDecoder
@@ -107,7 +107,9 @@ class Transducer(ASRModel):
         predicted, _ = self.predictor(labels[:, :-1], self.predictor.start(len(labels)))
         units = torch.stack((torch.full_like(labels, self.blank), labels), dim=2)[:, 1:]
         frames = lengths.clamp(min=1)
-        log_probs = lattice(self.joint, encoder_out, predicted, units, (frames, target_lengths))
+        log_probs = lattice_log_probs(
+            self.joint, encoder_out, predicted, units, (frames, target_lengths)
+        )
         losses = rnnt_losses(log_probs, frames, target_lengths)
 
         return losses.masked_fill((lengths == 0).to(losses.device, non_blocking=True), 0.0).mean()

@@ -29,7 +29,7 @@ def rnnt_losses(
     fp32.
 
     Args:
-        log_probs: (B, T, U + 1, 2) of blank and of the next label, see `lattice`; padding has any
+        log_probs: (B, T, U + 1, 2) of blank and of the next label, see `lattice_log_probs`; padding has any
             finite value.
         lengths: (B,) frames, at least 1.
         target_lengths: (B,) labels.
@@ -37,7 +37,7 @@ def rnnt_losses(
     return _Paths.apply(log_probs, lengths, target_lengths)
 
 
-def lattice(
+def lattice_log_probs(
     joint: TransducerJoint,
     encoder_out: torch.Tensor,
     predicted: torch.Tensor,
@@ -54,26 +54,30 @@ def lattice(
         lengths: (B,) frames and (B,) labels. On the CPU they save the scores of padding.
     """
     frames, places = encoder_out.size(1), predicted.size(1)
-    rows = max(1, PIECE // (places * joint.vocab_size))
-    utterances, parts = max(1, rows // frames), -(-frames // rows)
-    fits = encoder_out.size(0) * frames <= rows
-    planes = []
+    # A piece has whole utterances, or frames of one utterance if these alone have too many scores.
+    frames_of_piece = max(1, PIECE // (places * joint.vocab_size))
+    utterances = max(1, frames_of_piece // frames)
+    parts_of_utterance = -(-frames // frames_of_piece)
+    is_one_piece = encoder_out.size(0) * frames <= frames_of_piece
 
-    for part, before, following, part_lengths, label_counts in zip(
-        *(tensor.split(utterances) for tensor in (encoder_out, predicted, units, *lengths)),
-        strict=True,
-    ):
-        longest, most = _longest(part_lengths, frames), 1 + _longest(label_counts, places - 1)
-        after_labels = before[:, :most], following[:, :most]
-        pieces = [
-            _continuations(joint, piece, *after_labels)
-            if fits
-            else recomputed(_continuations, joint, piece, *after_labels)
-            for piece in part[:, :longest].split(-(-frames // parts), dim=1)
-        ]
-        planes.append(pad(torch.cat(pieces, dim=1), (0, 0, 0, places - most, 0, frames - longest)))
+    groups = (tensor.split(utterances) for tensor in (encoder_out, predicted, units, *lengths))
+    log_probs_of_groups: list[torch.Tensor] = []
+    for encoded, before, following, num_frames, num_labels in zip(*groups, strict=True):
+        longest, most = _longest(num_frames, frames), 1 + _longest(num_labels, places - 1)
+        before, following = before[:, :most], following[:, :most]
 
-    return torch.cat(planes)
+        pieces: list[torch.Tensor] = []
+        for piece in encoded[:, :longest].split(-(-frames // parts_of_utterance), dim=1):
+            if is_one_piece:
+                pieces.append(_piece_log_probs(joint, piece, before, following))
+            else:
+                pieces.append(recomputed(_piece_log_probs, joint, piece, before, following))
+
+        # (N, longest, most, 2), with zeros up to (N, T, U + 1, 2)
+        log_probs = torch.cat(pieces, dim=1)
+        log_probs_of_groups.append(pad(log_probs, (0, 0, 0, places - most, 0, frames - longest)))
+
+    return torch.cat(log_probs_of_groups)
 
 
 def _longest(lengths: torch.Tensor, size: int) -> int:
@@ -83,11 +87,11 @@ def _longest(lengths: torch.Tensor, size: int) -> int:
     return int(lengths.max()) if lengths.device.type == "cpu" else size
 
 
-def _continuations(
+def _piece_log_probs(
     joint: TransducerJoint, encoder_out: torch.Tensor, predicted: torch.Tensor, units: torch.Tensor
 ) -> torch.Tensor:
-    """Compute the `lattice` of one piece: (N, T, E), (N, U + 1, P), (N, U + 1, 2) -> (N, T, U + 1,
-    2).
+    """Compute the log-probabilities (N, T, U + 1, 2) of `lattice_log_probs` of one piece: frames
+    (N, T, E), outputs of the predictor (N, U + 1, P) and units (N, U + 1, 2).
     """
     scores = joint(encoder_out.unsqueeze(2), predicted.unsqueeze(1))
     return _LogProbs.apply(scores, units.unsqueeze(1).expand(*scores.shape[:3], 2))
@@ -117,7 +121,7 @@ class _LogProbs(torch.autograd.Function):
 
 
 class _Paths(torch.autograd.Function):
-    """See rnnt_losses.
+    """The negative log-probability of the labels of each utterance, see `rnnt_losses`.
 
     With C[t, u] the sum of the blanks before frame t after u labels, the paths that end in (t, u)
     have
@@ -136,13 +140,15 @@ class _Paths(torch.autograd.Function):
         counts = (
             count.to(log_probs.device, non_blocking=True) for count in (lengths, target_lengths)
         )
-        blank, label, ends = _arcs(log_probs.detach().double(), *counts)
+        blank, label, ends = _lattice_arcs(log_probs.detach().double(), *counts)
         blank_sums = pad(blank[..., :-1].cumsum(dim=2), (1, 0))
-        beta = _from_the_end(blank_sums, label, ends)
+        beta = _backward_log_probs(blank_sums, label, ends)
         total = beta[0, :, :1]
 
         if ctx.needs_input_grad[0]:
-            alpha = _from_the_start(blank_sums, label)
+            alpha = _forward_log_probs(blank_sums, label)
+            # Log-probabilities of the paths that use an arc, over that of all paths: (U + 1, B, T) of
+            # the blanks and (U, B, T + 1) of the labels.
             by_blank = alpha[..., :-1] + blank[..., :-1] + beta[..., 1:] - total
             by_label = alpha[:-1] + label[:-1] + beta[1:] - total
             # The loss changes with each log-probability by minus the share of the paths that use
@@ -160,7 +166,7 @@ class _Paths(torch.autograd.Function):
         return gradient * grad.view(-1, 1, 1, 1), None, None
 
 
-def _arcs(
+def _lattice_arcs(
     log_probs: torch.Tensor, lengths: torch.Tensor, target_lengths: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return blanks and labels, both (U + 1, B, T + 1), of log-probabilities (B, T, U + 1, 2), and
@@ -179,7 +185,7 @@ def _arcs(
     return blank, label, (frame == lengths) & (place == target_lengths)
 
 
-def _from_the_start(blank_sums: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+def _forward_log_probs(blank_sums: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
     """Return the log-probability (U + 1, B, T + 1) of all paths from the start to each place of the
     lattice: alpha of `_Paths`.
 
@@ -197,14 +203,14 @@ def _from_the_start(blank_sums: torch.Tensor, label: torch.Tensor) -> torch.Tens
     return torch.stack(alpha)
 
 
-def _from_the_end(
+def _backward_log_probs(
     blank_sums: torch.Tensor, label: torch.Tensor, ends: torch.Tensor
 ) -> torch.Tensor:
     """Return the log-probability (U + 1, B, T + 1) of all paths from each place of the lattice to
     the end: beta of `_Paths`.
 
     Args:
-        blank_sums: as in `_from_the_start`.
+        blank_sums: as in `_forward_log_probs`.
         label: as there.
         ends: (U + 1, B, T + 1) bool, where the paths end.
     """

@@ -57,9 +57,9 @@ def rnnt_greedy_search(
             steps.append(torch.stack((chosen, frame.double(), best.double().exp()), dim=1))
 
             predicted_after, state_after = model.predictor(token.unsqueeze(1), state)
-            predicted = choose(grows, predicted_after, predicted)
+            predicted = choose_rows(grows, predicted_after, predicted)
             state = [
-                choose(grows, after, before)
+                choose_rows(grows, after, before)
                 for after, before in zip(state_after, state, strict=True)
             ]
 
@@ -76,30 +76,34 @@ def rnnt_greedy_search(
     for path, score in zip(torch.stack(steps, dim=2).cpu(), scores.tolist(), strict=True):
         tokens, frames, confidences = path[:, path[0] >= 0]
         nbests.append(
-            [Hypothesis(whole(tokens), score, whole(frames), tuple(confidences.tolist()))]
+            [
+                Hypothesis(
+                    whole_numbers(tokens), score, whole_numbers(frames), tuple(confidences.tolist())
+                )
+            ]
         )
 
     return nbests
 
 
-def whole(numbers: torch.Tensor) -> tuple[int, ...]:
+def whole_numbers(numbers: torch.Tensor) -> tuple[int, ...]:
     """Return values of a tensor of any type as integers."""
     return tuple(numbers.long().tolist())
 
 
-def choose(rows: torch.Tensor, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
+def choose_rows(rows: torch.Tensor, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
     """Return rows of `new` (N, ...) where `rows` (N,) is True, and rows of `old` (N, ...)
     elsewhere.
     """
     return torch.where(rows.view(-1, *[1] * (new.dim() - 1)), new, old)
 
 
-def greedy(batch: Decoding[Transducer]) -> list[NBest]:
+def decode_greedily(batch: Decoding[Transducer]) -> list[NBest]:
     """Decode in the mode rnnt_greedy_search."""
     return rnnt_greedy_search(batch.model, batch.encoder_out, batch.lengths)
 
 
-def beam(batch: Decoding[Transducer]) -> list[NBest]:
+def decode_with_beam(batch: Decoding[Transducer]) -> list[NBest]:
     """Decode in the mode rnnt_beam_search; CTC helps with a transducer_weight below 1."""
     options = batch.options
     log_probs = batch.ctc_log_probs if options.transducer_weight < 1 else None

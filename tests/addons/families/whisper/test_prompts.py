@@ -12,8 +12,8 @@ import torch
 
 from tests.support.models.tiny_whisper import tiny
 from wenet_uio.addons.families.whisper.model import Whisper
+from wenet_uio.addons.families.whisper.prompts import decoder_prompts as prompts_of
 from wenet_uio.addons.families.whisper.prompts import detect_languages
-from wenet_uio.addons.families.whisper.prompts import prompts as prompts_of
 from wenet_uio.base.messages import said_once
 from wenet_uio.config import load_config
 from wenet_uio.models import build_model

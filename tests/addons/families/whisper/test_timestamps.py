@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from wenet_uio.addons.families.whisper.timestamps import LATEST_START, TimestampRules, with_spans
+from wenet_uio.addons.families.whisper.timestamps import (
+    LATEST_START,
+    TimestampRules,
+    move_timestamps,
+)
 from wenet_uio.addons.families.whisper.tokens import TIMESTAMP_STEP, WhisperTokens, special_tokens
 from wenet_uio.search import Hypothesis
 from wenet_uio.search.types import TimeSpan
@@ -73,7 +77,7 @@ def sampled(seed: int) -> list[int]:
 @pytest.mark.parametrize("seed", range(10))
 def test_times_of_drawn_texts_do_not_decrease_and_every_token_has_a_span(seed: int) -> None:
     history = sampled(seed)
-    hypothesis = with_spans(Hypothesis(tuple(history), 0.0), TOKENS)
+    hypothesis = move_timestamps(Hypothesis(tuple(history), 0.0), TOKENS)
     assert list(hypothesis.tokens) == [token for token in history if token < BEGIN]
     spans = hypothesis.spans
     assert spans is not None
@@ -108,7 +112,7 @@ def stamp(seconds: float) -> int:
     ],
 )
 def test_timestamps_become_spans(tokens: tuple[int, ...], spans: tuple[TimeSpan, ...]) -> None:
-    found = with_spans(Hypothesis(tokens, -1.0), TOKENS)
+    found = move_timestamps(Hypothesis(tokens, -1.0), TOKENS)
     assert found.tokens == tuple(token for token in tokens if token < BEGIN)
     assert found.spans is not None
     assert [span[2:] for span in found.spans] == [span[2:] for span in spans]

@@ -8,9 +8,9 @@ from wenet_uio.addons.families.whisper.tokens import (
     LANGUAGES,
     NAMES,
     WhisperTokens,
-    language_of,
-    prompted,
+    requested_prompt,
     special_tokens,
+    text_language,
 )
 
 SMALL = {
@@ -100,14 +100,14 @@ def test_the_number_of_languages_is_checked(count: int) -> None:
 def test_the_language_of_a_text_is_that_of_the_corpus_or_found_between_chinese_and_english(
     text: str, languages: tuple[str, ...], expected: str
 ) -> None:
-    assert language_of(text, languages) == expected
+    assert text_language(text, languages) == expected
 
 
 def test_other_languages_must_be_named_by_the_data() -> None:
     with pytest.raises(
         ValueError, match=r"no language, and en, de are possible: add the field `lang`"
     ):
-        language_of("x", ("en", "de"))
+        text_language("x", ("en", "de"))
 
 
 @pytest.mark.parametrize(
@@ -135,4 +135,4 @@ def test_other_languages_must_be_named_by_the_data() -> None:
 def test_the_slots_of_nemos_prompts_and_kaldis_language_are_read(
     fields: dict[str, str | None], expected: tuple[str | None, str]
 ) -> None:
-    assert prompted(fields, LANGUAGES) == expected
+    assert requested_prompt(fields, LANGUAGES) == expected

@@ -119,7 +119,7 @@ def _depth_scale(rate: float) -> float:
     return 1.0 / (1.0 - rate)
 
 
-def _branches(conf: BranchformerEncoderConf, block: int) -> tuple[bool, bool]:
+def _used_branches(conf: BranchformerEncoderConf, block: int) -> tuple[bool, bool]:
     """Tell whether a block has attention, and whether it has a cgMLP. A branch with the fixed
     weight 0 is not built.
     """
@@ -137,7 +137,7 @@ class BranchformerEncoderLayer(nn.Module):
         dim = conf.output_size
         self.share = conf.of_blocks("cgmlp_weight")[block]
         has_both_branches = conf.use_attn and conf.use_cgmlp
-        use_attn, use_cgmlp = _branches(conf, block)
+        use_attn, use_cgmlp = _used_branches(conf, block)
         self.attn = self_attention(conf) if use_attn else None
         self.cgmlp = ConvolutionalGatingMLP(conf) if use_cgmlp else None
         self.norm_mha = nn.LayerNorm(dim) if use_attn else None

@@ -72,8 +72,8 @@ class EfficientConformerEncoderConf(StackConf, ChunkConf, InputLayerConf, Encode
     @model_validator(mode="after")
     def _can_be_built(self) -> EfficientConformerEncoderConf:
         """Raise ValueError if no encoder can have these strides, groups, heads and kernels."""
-        places = _as_tuple(self.stride_layer_idx)
-        if len(places) != len(_as_tuple(self.stride)) or list(places) != sorted(set(places)):
+        places = _number_tuple(self.stride_layer_idx)
+        if len(places) != len(_number_tuple(self.stride)) or list(places) != sorted(set(places)):
             raise ValueError(
                 f"stride_layer_idx {self.stride_layer_idx} and stride {self.stride}: expected a "
                 "rising list of blocks and a list of the same length"
@@ -91,12 +91,12 @@ class EfficientConformerEncoderConf(StackConf, ChunkConf, InputLayerConf, Encode
             raise ValueError(f"output_size {self.output_size} is odd: rel_pos needs an even width")
 
         for place in range(self.num_blocks):
-            if self._kernel(place) == 0:
+            if self._block_kernel(place) == 0:
                 raise ValueError(
                     f"cnn_module_kernel {self.cnn_module_kernel} leaves no frame for block {place}"
                 )
             odd_or_causal(
-                self.causal, **{f"cnn_module_kernel of block {place}:": self._kernel(place)}
+                self.causal, **{f"cnn_module_kernel of block {place}:": self._block_kernel(place)}
             )
 
         return self
@@ -104,7 +104,9 @@ class EfficientConformerEncoderConf(StackConf, ChunkConf, InputLayerConf, Encode
     @property
     def strides(self) -> tuple[int, ...]:
         """Factor by which each block lowers the frame rate."""
-        chosen = dict(zip(_as_tuple(self.stride_layer_idx), _as_tuple(self.stride), strict=True))
+        chosen = dict(
+            zip(_number_tuple(self.stride_layer_idx), _number_tuple(self.stride), strict=True)
+        )
         return tuple(chosen.get(place, 1) for place in range(self.num_blocks))
 
     @property
@@ -141,7 +143,7 @@ class EfficientConformerEncoderConf(StackConf, ChunkConf, InputLayerConf, Encode
             activation_type=self.activation_type,
             normalize_before=self.normalize_before,
             macaron_style=self.macaron_style,
-            cnn_module_kernel=self._kernel(place),
+            cnn_module_kernel=self._block_kernel(place),
             cnn_module_norm=self.cnn_module_norm,
             causal=self.causal,
             static_chunk_size=self.static_chunk_size,
@@ -149,12 +151,12 @@ class EfficientConformerEncoderConf(StackConf, ChunkConf, InputLayerConf, Encode
             use_dynamic_left_chunk=self.use_dynamic_left_chunk,
         )
 
-    def _kernel(self, place: int) -> int:
+    def _block_kernel(self, place: int) -> int:
         """Return the kernel of block `place`."""
         return self.cnn_module_kernel // (
             math.prod(self.strides[:place]) if self.stride_kernel else 1
         )
 
 
-def _as_tuple(value: int | tuple[int, ...]) -> tuple[int, ...]:
+def _number_tuple(value: int | tuple[int, ...]) -> tuple[int, ...]:
     return (value,) if isinstance(value, int) else value

@@ -110,12 +110,12 @@ class SqueezeformerEncoderConf(ChunkConf, EncoderSection):
     @property
     def reduce_before(self) -> tuple[int, ...]:
         """`reduce_idx` as a tuple."""
-        return _as_tuple(self.reduce_idx)
+        return _block_numbers(self.reduce_idx)
 
     @property
     def recover_before(self) -> tuple[int, ...]:
         """`recover_idx` as a tuple."""
-        return _as_tuple(self.recover_idx)
+        return _block_numbers(self.recover_idx)
 
     @property
     def reductions(self) -> tuple[int, ...]:
@@ -129,7 +129,7 @@ class SqueezeformerEncoderConf(ChunkConf, EncoderSection):
         return tuple(2**exponent for exponent in exponents)
 
 
-def _as_tuple(indices: BlockIndices | None) -> tuple[int, ...]:
+def _block_numbers(indices: BlockIndices | None) -> tuple[int, ...]:
     if indices is None:
         return ()
     return (indices,) if isinstance(indices, int) else indices

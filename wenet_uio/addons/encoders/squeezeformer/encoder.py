@@ -125,9 +125,9 @@ class SqueezeformerEncoderLayer(nn.Module):
         dim, blocks = conf.encoder_dim, conf.blocks
         attention = _ShiftedAttention if conf.do_rel_shift else _Attention
         self.self_attn = attention(dim, conf.attention_dropout_rate, blocks)
-        self.ffn1 = _feed_forward(blocks)
+        self.ffn1 = _build_feed_forward(blocks)
         self.conv_module = _Convolution(blocks)
-        self.ffn2 = _feed_forward(blocks)
+        self.ffn2 = _build_feed_forward(blocks)
         self.layer_norm1 = nn.LayerNorm(dim)
         self.layer_norm2 = nn.LayerNorm(dim)
         self.layer_norm3 = nn.LayerNorm(dim)
@@ -176,7 +176,7 @@ class SqueezeformerEncoderLayer(nn.Module):
         return x, att_present, cnn_present
 
 
-def _feed_forward(conf: ConformerEncoderConf) -> _FeedForward:
+def _build_feed_forward(conf: ConformerEncoderConf) -> _FeedForward:
     activation = ACTIVATIONS[conf.activation_type]()
     return _FeedForward(conf.output_size, conf.linear_units, conf.dropout_rate, activation)
 
@@ -203,7 +203,7 @@ class SqueezeformerEncoder(LayeredEncoder):
             # Streams at different offsets have different frames at the lower rate
             batches_chunks=False,
             traced_chunk_unit=2 ** len(conf.reduce_before),
-            obstacle=_obstacle(conf) or embed.obstacle,
+            obstacle=_streaming_obstacle(conf) or embed.obstacle,
         )
         super().__init__(embed, blocks, traits, layers, global_cmvn)
         self.after_norm = nn.Identity()
@@ -326,7 +326,7 @@ class SqueezeformerEncoder(LayeredEncoder):
         return x, att_presents[:, :, forget:], torch.stack(cnn_presents)
 
 
-def _obstacle(conf: SqueezeformerEncoderConf) -> str:
+def _streaming_obstacle(conf: SqueezeformerEncoderConf) -> str:
     """Say why streaming differs from one pass; empty if it does not."""
     if not conf.causal:
         return SEES_FUTURE

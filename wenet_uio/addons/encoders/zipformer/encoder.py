@@ -41,7 +41,7 @@ class ZipformerEncoder(Encoder):
         clock = Clock(conf.schedule_speed)
         stacks = conf.stacks
         embed = ZipformerEmbed(clock, input_size, stacks[0].encoder_dim, conf.dropout_rate)
-        super().__init__(embed, _traits(conf), global_cmvn)
+        super().__init__(embed, _build_traits(conf), global_cmvn)
         self.embed = embed  # the base knows it as a Subsampling
         stack_classes = [
             FullRateStack if stack.downsampling_factor == 1 else LowRateStack for stack in stacks
@@ -102,8 +102,8 @@ class ZipformerEncoder(Encoder):
         if not self.training:
             return chunk_size, num_left_chunks
 
-        chunk_size = _drawn(self.chunk_sizes)
-        frames_before = _drawn(self.left_context_frames)
+        chunk_size = _draw_value(self.chunk_sizes)
+        frames_before = _draw_value(self.left_context_frames)
         if frames_before < 0 or chunk_size < 0:
             return chunk_size, -1
         return chunk_size, max(1, frames_before // chunk_size)
@@ -306,11 +306,11 @@ class ZipformerEncoder(Encoder):
         return x[:, : (size + 1) // 2], att_cache, cnn_cache
 
 
-def _drawn(values: tuple[int, ...]) -> int:
+def _draw_value(values: tuple[int, ...]) -> int:
     return values[int(torch.randint(len(values), ()))]
 
 
-def _traits(conf: ZipformerEncoderConf) -> EncoderTraits:
+def _build_traits(conf: ZipformerEncoderConf) -> EncoderTraits:
     """Return what other code must know of the encoder: widths, chunks, and why it cannot stream or
     be exported.
     """

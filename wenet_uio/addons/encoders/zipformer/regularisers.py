@@ -19,7 +19,7 @@ ROUNDING = 1e-6
 constant."""
 
 
-def constant(value: float) -> Schedule:
+def constant_schedule(value: float) -> Schedule:
     """Return a schedule that does not change."""
     return Schedule(Clock(), (0.0, value))
 
@@ -131,7 +131,7 @@ class _Balanced(torch.autograd.Function):
         others = [dim for dim in range(x.dim()) if dim != channel_dim]
         mean = x.mean(dim=others, keepdim=True, dtype=torch.float32)
         square = x.float().square().mean(dim=others, keepdim=True)
-        shift, slope = balance(mean, square, limits)
+        shift, slope = balancer_gradient(mean, square, limits)
         if x.device.type == "cpu" and not shift.any() and not slope.any():
             return grad, None, None, None
 
@@ -139,7 +139,7 @@ class _Balanced(torch.autograd.Function):
         return torch.addcmul(grad, grad.abs(), change.to(grad.dtype)), None, None, None
 
 
-def balance(
+def balancer_gradient(
     mean: torch.Tensor, square: torch.Tensor, limits: tuple[float, float, float, float]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the gradient of a balancer's loss with respect to x: shift + slope * x in each
@@ -202,9 +202,9 @@ class Balancer(Clocked):
     ) -> None:
         super().__init__(clock)
         falling = Schedule(clock, (0.0, 0.5), (8000.0, 0.125))
-        self.probability = falling if probability is None else constant(probability)
+        self.probability = falling if probability is None else constant_schedule(probability)
         self.limits = [
-            limit if isinstance(limit, Schedule) else constant(limit)
+            limit if isinstance(limit, Schedule) else constant_schedule(limit)
             for limit in (*positive, *absolute)
         ]
         self.channel_dim = channel_dim

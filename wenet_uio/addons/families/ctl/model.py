@@ -12,7 +12,7 @@ from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.build import build_decoder
 from wenet_uio.models.decoder import BiTransformerDecoder, TransformerDecoder
 from wenet_uio.models.encoder import Encoder
-from wenet_uio.models.lengths import encoded
+from wenet_uio.models.lengths import encode_for_training
 from wenet_uio.models.losses import LossWeights
 from wenet_uio.models.masks import ALL_FRAMES, length_mask
 from wenet_uio.models.speech_model import Vocabulary
@@ -69,11 +69,11 @@ class CtlModel(ASRModel):
         if prompts is None:
             prompts = target.new_full((len(target), 1), self.sos)
 
-        full_out, lengths, _ = encoded(self, feats, feats_lengths, ALL_FRAMES)
-        chunk_out, _, _ = encoded(self, feats, feats_lengths, VALIDATION_CHUNK)
+        full_out, lengths, _ = encode_for_training(self, feats, feats_lengths, ALL_FRAMES)
+        chunk_out, _, _ = encode_for_training(self, feats, feats_lengths, VALIDATION_CHUNK)
         full = self._losses(full_out, lengths, target, target_lengths, prompts)
         chunk = self._losses(chunk_out, lengths, target, target_lengths, prompts)
-        losses = {name: _mean(full[name], chunk[name]) for name in full}
+        losses = {name: _mean_loss(full[name], chunk[name]) for name in full}
         loss_ctl = None
         loss_full, loss_chunk = full["loss"], chunk["loss"]
         assert loss_full is not None
@@ -173,7 +173,7 @@ class CtlModel(ASRModel):
             return (losses * valid.flatten()).sum() / valid.sum().clamp(min=1)
 
 
-def _mean(one: torch.Tensor | None, other: torch.Tensor | None) -> torch.Tensor | None:
+def _mean_loss(one: torch.Tensor | None, other: torch.Tensor | None) -> torch.Tensor | None:
     """Return the mean of the losses of both passes; None for a loss whose weight is 0."""
     return None if one is None or other is None else (one + other) / 2
 

@@ -6,7 +6,7 @@ from wenet_uio.addons.families.paraformer.conf import (
     DECODER_CONFS,
     PREDICTOR_CONFS,
     ParaformerConf,
-    with_width,
+    fill_width,
 )
 from wenet_uio.config.checkpoint_layout import CheckpointLayout
 from wenet_uio.config.decode_modes import CTC_MODES, DecodeMode
@@ -28,7 +28,7 @@ PARAFORMER = Family(
             "decoder": tuple(DECODER_CONFS),
             "predictor": ("paraformer_predictor", "cif_predictor"),
         },
-        complete=with_width,
+        complete=fill_width,
     ),
     training=TrainingRules(inter_ctc=False, text_advice="a paraformer cannot train on it"),
     decoding=DecodingRules(
@@ -36,13 +36,13 @@ PARAFORMER = Family(
             *CTC_MODES,
             DecodeMode(
                 "paraformer_beam_search",
-                Loaded(f"{_FOLDER}.search:beam"),
+                Loaded(f"{_FOLDER}.search:decode_with_beam"),
                 ("parallel_weight",),
                 _NO_PARAFORMER,
             ),
             DecodeMode(
                 "paraformer_greedy_search",
-                Loaded(f"{_FOLDER}.search:greedy"),
+                Loaded(f"{_FOLDER}.search:decode_greedily"),
                 ("parallel_weight",),
                 _NO_PARAFORMER,
             ),

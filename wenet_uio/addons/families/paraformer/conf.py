@@ -121,7 +121,7 @@ PREDICTOR_CONFS: dict[str, type[CifPredictorConf]] = {
 }
 
 
-def with_width(config: Config, where: str) -> Config:
+def fill_width(config: Config, where: str) -> Config:
     """Fill the width of the predictor, which WeNet requires in the yaml.
 
     Raises:

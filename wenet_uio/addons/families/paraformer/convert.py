@@ -21,7 +21,7 @@ from wenet_uio.addons.families.paraformer.conf import (
     SanmDecoderConf,
 )
 from wenet_uio.config.yaml_file import read_yaml
-from wenet_uio.models.converted import Converted, layers_in, read_checkpoint, renamed
+from wenet_uio.models.converted import Converted, count_layers, read_checkpoint, rename_weights
 
 WEIGHTS = ("model.pt", "model.pb")
 MODELS = ("Paraformer", "BiCifParaformer", "paraformer", "bicif_paraformer")
@@ -101,7 +101,7 @@ def from_funasr(path: Path, vocabulary: Path | None) -> Converted:
     predictor = _check_parts(theirs)
     weights = _read_weights(path)
     tokens = _read_tokens(path, theirs, vocabulary)
-    values = _values(theirs, predictor, tokens)
+    values = _train_yaml(theirs, predictor, tokens)
     table = {name: name for name in SAME} | OTHERS[predictor]
     values["model_conf"]["sampler"] = "decoder.embed.0.weight" in weights
     if values["model_conf"]["sampler"]:
@@ -116,13 +116,13 @@ def from_funasr(path: Path, vocabulary: Path | None) -> Converted:
         notes.append("the model has no CTC, so it decodes in the modes of a paraformer only")
 
     stacks = ("encoder.encoders0.", "encoder.encoders.", "decoder.decoders.", "decoder.decoders3.")
-    layers = {stack: layers_in(weights, stack) for stack in stacks}
+    layers = {stack: count_layers(weights, stack) for stack in stacks}
     files = {"units.txt": "".join(f"{token} {place}\n" for place, token in enumerate(tokens))}
-    files["global_cmvn"] = json.dumps(_cmvn(path / "am.mvn"))
+    files["global_cmvn"] = json.dumps(_cmvn_statistics(path / "am.mvn"))
     seg_dict = path / "seg_dict"
     files["seg_dict"] = seg_dict.read_text(encoding="utf-8") if seg_dict.is_file() else ""
 
-    our_weights = renamed(weights, table, layers, ())
+    our_weights = rename_weights(weights, table, layers, ())
     return Converted(values, our_weights, tuple(untrained_prefixes), tuple(notes), files)
 
 
@@ -139,7 +139,7 @@ def _check_parts(theirs: Mapping[str, Any]) -> str:
                 f"config.yaml: {key} {theirs.get(key)}: only {' or '.join(known)} can be converted"
             )
 
-    conf = _section(theirs, "predictor_conf")
+    conf = _read_section(theirs, "predictor_conf")
     kind = PREDICTORS[theirs["predictor"]]
     if kind == "paraformer_predictor" and (
         conf.get("upsample_type") != "cnn_blstm" or conf.get("use_cif1_cnn", True)
@@ -149,7 +149,7 @@ def _check_parts(theirs: Mapping[str, Any]) -> str:
             "known"
         )
 
-    frontend = _section(theirs, "frontend_conf")
+    frontend = _read_section(theirs, "frontend_conf")
     stacking = (frontend.get("lfr_m", 1), frontend.get("lfr_n", 1))
     if stacking != (STACKED, SHIFT):
         raise ValueError(
@@ -160,15 +160,18 @@ def _check_parts(theirs: Mapping[str, Any]) -> str:
     return kind
 
 
-def _values(theirs: Mapping[str, Any], predictor: str, tokens: Sequence[str]) -> dict[str, Any]:
+def _train_yaml(theirs: Mapping[str, Any], predictor: str, tokens: Sequence[str]) -> dict[str, Any]:
     """Return the content of our train.yaml."""
-    frontend, model_conf = _section(theirs, "frontend_conf"), _section(theirs, "model_conf")
+    frontend, model_conf = (
+        _read_section(theirs, "frontend_conf"),
+        _read_section(theirs, "model_conf"),
+    )
     predictor_class = CifPredictorConf if predictor == "cif_predictor" else ParaformerPredictorConf
     # The convolution of FunASR's predictor has one group and no residual; a missing tail_threshold
     # is 0.
     predictor_conf = {
         "tail_threshold": 0.0,
-        **_section(theirs, "predictor_conf"),
+        **_read_section(theirs, "predictor_conf"),
         "cnn_groups": 1,
         "residual": False,
     }
@@ -185,15 +188,17 @@ def _values(theirs: Mapping[str, Any], predictor: str, tokens: Sequence[str]) ->
         "output_dim": len(tokens),
         "model": "paraformer",
         "model_conf": {
-            **_known(model_conf, ParaformerConf),
+            **_known_keys(model_conf, ParaformerConf),
             "add_eos": bool(model_conf.get("predictor_bias", 0)),
         },
         "encoder": "sanm_encoder",
-        "encoder_conf": _known(_section(theirs, "encoder_conf"), SanmEncoderConf, ("input_layer",)),
+        "encoder_conf": _known_keys(
+            _read_section(theirs, "encoder_conf"), SanmEncoderConf, ("input_layer",)
+        ),
         "decoder": "sanm_decoder",
-        "decoder_conf": _known(_section(theirs, "decoder_conf"), SanmDecoderConf),
+        "decoder_conf": _known_keys(_read_section(theirs, "decoder_conf"), SanmDecoderConf),
         "predictor": predictor,
-        "predictor_conf": _known(predictor_conf, predictor_class),
+        "predictor_conf": _known_keys(predictor_conf, predictor_class),
         "cmvn": "global_cmvn",
         "cmvn_conf": {"cmvn_file": "global_cmvn", "is_json_cmvn": True},
         "tokenizer": "paraformer",
@@ -201,7 +206,7 @@ def _values(theirs: Mapping[str, Any], predictor: str, tokens: Sequence[str]) ->
             "symbol_table_path": "units.txt",
             "seg_dict_path": "seg_dict",
             "special_tokens": {
-                name: _place(tokens, name) for name in ("<blank>", "<sos>", "<eos>", "<unk>")
+                name: _token_id(tokens, name) for name in ("<blank>", "<sos>", "<eos>", "<unk>")
             },
         },
         "dataset_conf": {
@@ -211,14 +216,16 @@ def _values(theirs: Mapping[str, Any], predictor: str, tokens: Sequence[str]) ->
     }
 
 
-def _section(values: Mapping[str, Any], key: str) -> dict[str, Any]:
+def _read_section(values: Mapping[str, Any], key: str) -> dict[str, Any]:
     section = values.get(key) or {}
     if not isinstance(section, dict):
         raise ValueError(f"config.yaml: {key}: expected keys with values, found {section!r}")
     return section
 
 
-def _known(section: Mapping[str, Any], conf: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
+def _known_keys(
+    section: Mapping[str, Any], conf: Any, without: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """Return the keys of a section that our section has too; the others belong to FunASR's code."""
     return {
         name: value
@@ -227,7 +234,7 @@ def _known(section: Mapping[str, Any], conf: Any, without: tuple[str, ...] = ())
     }
 
 
-def _place(tokens: Sequence[str], name: str) -> int:
+def _token_id(tokens: Sequence[str], name: str) -> int:
     if name not in tokens:
         raise ValueError(f"the tokens have no {name}")
     return tokens.index(name)
@@ -259,7 +266,7 @@ def _read_tokens(path: Path, theirs: Mapping[str, Any], vocabulary: Path | None)
     """
     names = [vocabulary] if vocabulary else [path / "tokens.json", path / "tokens.txt"]
     file = next((candidate for candidate in names if candidate.is_file()), None)
-    tokens: Any = _listed(file) if file else theirs.get("token_list")
+    tokens: Any = _listed_tokens(file) if file else theirs.get("token_list")
     if tokens is None:
         raise FileNotFoundError(
             f"{path}: no tokens; expected tokens.json, tokens.txt, or token_list in config.yaml"
@@ -273,7 +280,7 @@ def _read_tokens(path: Path, theirs: Mapping[str, Any], vocabulary: Path | None)
     return [TOKENS.get(token) or token for token in tokens]
 
 
-def _listed(file: Path) -> Any:
+def _listed_tokens(file: Path) -> Any:
     """Return the content of tokens.json, or the first word of each line of tokens.txt."""
     text = file.read_text(encoding="utf-8")
     if file.suffix == ".json":
@@ -281,7 +288,7 @@ def _listed(file: Path) -> Any:
     return [line.split()[0] for line in text.splitlines() if line.strip()]
 
 
-def _cmvn(path: Path) -> dict[str, Any]:
+def _cmvn_statistics(path: Path) -> dict[str, Any]:
     """Return the content of a CMVN file: sums of one frame that has the mean and variance of
     am.mvn, a network of Kaldi with AddShift and Rescale.
 

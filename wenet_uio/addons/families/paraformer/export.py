@@ -17,7 +17,7 @@ from wenet_uio.addons.runtimes.onnx_models import OnnxModel
 from wenet_uio.addons.runtimes.onnx_modules import traceable
 from wenet_uio.addons.runtimes.sherpa import SherpaOnly, feature_differences
 from wenet_uio.config.dataset import FbankConf
-from wenet_uio.export.check import Agreement, Difference, Tokens, agreement_of
+from wenet_uio.export.check import Agreement, Difference, Tokens, compare_examples
 from wenet_uio.export.command import Trained
 from wenet_uio.models.masks import length_mask
 from wenet_uio.search.decode import decode
@@ -167,12 +167,12 @@ def compare_paraformer(
                 else 0.0
             )
 
-        tokens = _until(exported[0].argmax(dim=1).tolist(), model.eos)
+        tokens = _tokens_before(exported[0].argmax(dim=1).tolist(), model.eos)
         other_text = Difference(key, GREEDY, expected, tokens) if tokens != expected else None
         return difference, len(expected), other_text
 
-    return agreement_of(examples, limit, compare_one)
+    return compare_examples(examples, limit, compare_one)
 
 
-def _until(tokens: list[int], eos: int) -> Tokens:
+def _tokens_before(tokens: list[int], eos: int) -> Tokens:
     return tuple(tokens[: tokens.index(eos)] if eos in tokens else tokens)

@@ -136,7 +136,7 @@ class Paraformer(TrainableModel):
         losses: Losses = {
             "loss_decoder": loss_decoder,
             "th_accuracy": accuracy,
-            **_quantities(predicted, counts),
+            **_quantity_losses(predicted, counts),
         }
         ctc_loss, ctc_losses = self._ctc_losses(
             encoder_out, lengths, target, target_lengths, cr_weight
@@ -229,7 +229,7 @@ class Paraformer(TrainableModel):
         return (firing_times(predicted.time_weights, predicted.counts) + 0.5) / steps - 0.5
 
 
-def _quantities(predicted: Prediction, counts: torch.Tensor) -> Losses:
+def _quantity_losses(predicted: Prediction, counts: torch.Tensor) -> Losses:
     """Return errors of the numbers of tokens, relative to the true numbers `counts` (B,)."""
     true_counts = counts.to(predicted.weight_sums.dtype)
     sums = {"loss_quantity": predicted.weight_sums}

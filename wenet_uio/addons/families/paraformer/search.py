@@ -23,12 +23,12 @@ class ScoredTokens(NamedTuple):
     """(B, N) encoder frames of the tokens, which may be parts of a frame."""
 
 
-def greedy(batch: Decoding[Paraformer]) -> list[NBest]:
+def decode_greedily(batch: Decoding[Paraformer]) -> list[NBest]:
     """Decode in the mode paraformer_greedy_search."""
     return paraformer_greedy_search(batch.once(scored_tokens), batch.silent)
 
 
-def beam(batch: Decoding[Paraformer]) -> list[NBest]:
+def decode_with_beam(batch: Decoding[Paraformer]) -> list[NBest]:
     """Decode in the mode paraformer_beam_search."""
     return paraformer_beam_search(batch.once(scored_tokens), batch.options.beam_size, batch.silent)
 
@@ -65,7 +65,7 @@ def paraformer_beam_search(
     """
     values, labels = scored.log_probs.topk(min(beam_size, scored.log_probs.size(2)), dim=2)
     return [
-        _search(
+        _search_utterance(
             values[row, :count],
             labels[row, :count],
             scored.frames[row, :count].tolist(),
@@ -76,7 +76,7 @@ def paraformer_beam_search(
     ]
 
 
-def _search(
+def _search_utterance(
     log_probs: torch.Tensor,
     labels: torch.Tensor,
     frames: Sequence[float],

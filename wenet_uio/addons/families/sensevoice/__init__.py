@@ -12,7 +12,7 @@ SENSEVOICE = Family(
     name="sensevoice_small",
     section=SenseVoiceConf,
     build=Loaded(f"{_FOLDER}.model:build"),
-    vocabulary=Loaded(f"{_FOLDER}.model:vocabulary"),
+    vocabulary=Loaded(f"{_FOLDER}.model:config_vocabulary"),
     parts=PartRules(allowed={"encoder": ("sanm_encoder_with_tp",), "decoder": (None,)}),
     training=TrainingRules(
         inter_ctc=False, obstacle="sensevoice_small decodes and cannot be trained here"
@@ -22,6 +22,6 @@ SENSEVOICE = Family(
         lacks={"attention_weight": "the model has no decoder"},
         options=("language", "itn"),
         check_search=Loaded(f"{_FOLDER}.model:check_search"),
-        encode=Loaded(f"{_FOLDER}.model:encode"),
+        encode=Loaded(f"{_FOLDER}.model:encode_with_queries"),
     ),
 )

@@ -113,7 +113,7 @@ def build(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> SenseVoic
     return SenseVoice(encoder, vocabulary, config.model_conf, config.encoder_input_dim)
 
 
-def vocabulary(config: Config) -> Vocabulary:
+def config_vocabulary(config: Config) -> Vocabulary:
     """Return the vocabulary of the config; <s> and </s> are the labels 1 and 2 unless it says
     another.
     """
@@ -124,7 +124,7 @@ def vocabulary(config: Config) -> Vocabulary:
     return Vocabulary(config.vocabulary_size, config.ctc_conf.ctc_blank_id, *ids)
 
 
-def encode(
+def encode_with_queries(
     model: SenseVoice, feats: torch.Tensor, feats_lengths: torch.Tensor, options: DecodeOptions
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Encode features (B, T, F) of lengths (B,) with the queries that the options ask for; see

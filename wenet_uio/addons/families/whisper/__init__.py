@@ -13,7 +13,7 @@ WHISPER = Family(
     name="whisper",
     section=CtcAttentionConf,
     build=Loaded(f"{_FOLDER}.model:build"),
-    vocabulary=Loaded(f"{_FOLDER}.model:vocabulary"),
+    vocabulary=Loaded(f"{_FOLDER}.model:config_vocabulary"),
     special_tokens=Loaded(f"{_FOLDER}.tokenizer:special_tokens_in"),
     training=TrainingRules(
         # Utterances are not padded to 30 s, which costs ten times the encoder of 3 s.
@@ -28,7 +28,7 @@ WHISPER = Family(
         recipe_modes=RECIPE_MODES,
         options=("language", "task", "timestamps"),
         check_search=Loaded(f"{_FOLDER}.prompts:check_search"),
-        prompts=Loaded(f"{_FOLDER}.prompts:prompts"),
+        prompts=Loaded(f"{_FOLDER}.prompts:decoder_prompts"),
         longest_window=30.0,
         kept_quiet=1.0,
     ),

@@ -21,7 +21,7 @@ from wenet_uio.models.converted import (
     read_checkpoint,
     read_folder_weights,
     read_json,
-    renamed,
+    rename_weights,
 )
 from wenet_uio.models.embedding import LEARNED_POSITIONS, WHISPER_TABLE_LENGTH
 
@@ -43,11 +43,11 @@ LANGUAGES_BY_VOCAB_SIZE = {ENGLISH_VOCAB_SIZE: 99, 51865: 99, 51866: 100}
 """{size of the vocabulary: number of its language tokens}."""
 
 
-def _layer(theirs: str, ours: str, names: Mapping[str, str]) -> dict[str, str]:
+def _names_of_layer(theirs: str, ours: str, names: Mapping[str, str]) -> dict[str, str]:
     return {f"{theirs}.{{}}.{name}": f"{ours}.{{}}.{our}" for name, our in names.items()}
 
 
-def _attention(theirs: str, ours: str, projections: tuple[str, ...]) -> dict[str, str]:
+def _names_of_attention(theirs: str, ours: str, projections: tuple[str, ...]) -> dict[str, str]:
     kinds = ("linear_q", "linear_k", "linear_v", "linear_out")
     return {
         f"{theirs}.{name}": f"{ours}.{our}" for name, our in zip(projections, kinds, strict=True)
@@ -60,21 +60,21 @@ _OPENAI_FEED_FORWARD = {
     "mlp.2": "feed_forward.w_2",
     "attn_ln": "norm1",
 }
-_OPENAI_SELF = _attention("attn", "self_attn", _OF_OPENAI) | _OPENAI_FEED_FORWARD
+_OPENAI_SELF = _names_of_attention("attn", "self_attn", _OF_OPENAI) | _OPENAI_FEED_FORWARD
 OPENAI = {
     "encoder.conv1": "encoder.embed.conv.0",
     "encoder.conv2": "encoder.embed.conv.2",
     "encoder.positional_embedding": "encoder.embed.pos_enc.pe",
-    **_layer("encoder.blocks", "encoder.encoders", {**_OPENAI_SELF, "mlp_ln": "norm2"}),
+    **_names_of_layer("encoder.blocks", "encoder.encoders", {**_OPENAI_SELF, "mlp_ln": "norm2"}),
     "encoder.ln_post": "encoder.after_norm",
     "decoder.token_embedding": "decoder.embed.0",
     "decoder.positional_embedding": "decoder.embed.1.pe",
-    **_layer(
+    **_names_of_layer(
         "decoder.blocks",
         "decoder.decoders",
         {
             **_OPENAI_SELF,
-            **_attention("cross_attn", "src_attn", _OF_OPENAI),
+            **_names_of_attention("cross_attn", "src_attn", _OF_OPENAI),
             "cross_attn_ln": "norm2",
             "mlp_ln": "norm3",
         },
@@ -84,7 +84,7 @@ OPENAI = {
 """{module or weight of OpenAI: ours}."""
 _OF_HF = ("q_proj", "k_proj", "v_proj", "out_proj")
 _HF_SELF = {
-    **_attention("self_attn", "self_attn", _OF_HF),
+    **_names_of_attention("self_attn", "self_attn", _OF_HF),
     "self_attn_layer_norm": "norm1",
     "fc1": "feed_forward.w_1",
     "fc2": "feed_forward.w_2",
@@ -93,16 +93,18 @@ HUGGING_FACE = {
     "encoder.conv1": "encoder.embed.conv.0",
     "encoder.conv2": "encoder.embed.conv.2",
     "encoder.embed_positions.weight": "encoder.embed.pos_enc.pe",
-    **_layer("encoder.layers", "encoder.encoders", {**_HF_SELF, "final_layer_norm": "norm2"}),
+    **_names_of_layer(
+        "encoder.layers", "encoder.encoders", {**_HF_SELF, "final_layer_norm": "norm2"}
+    ),
     "encoder.layer_norm": "encoder.after_norm",
     "decoder.embed_tokens": "decoder.embed.0",
     "decoder.embed_positions.weight": "decoder.embed.1.pe",
-    **_layer(
+    **_names_of_layer(
         "decoder.layers",
         "decoder.decoders",
         {
             **_HF_SELF,
-            **_attention("encoder_attn", "src_attn", _OF_HF),
+            **_names_of_attention("encoder_attn", "src_attn", _OF_HF),
             "encoder_attn_layer_norm": "norm2",
             "final_layer_norm": "norm3",
         },
@@ -231,7 +233,9 @@ def from_openai(path: Path, vocabulary: Path | None) -> Converted:
     layers = {"encoder.": sizes.n_audio_layer, "decoder.": sizes.n_text_layer}
     unused = ("alignment_heads", "decoder.mask")
 
-    return _converted(sizes, renamed(weights, OPENAI, layers, unused), path.parent, vocabulary)
+    return _convert_weights(
+        sizes, rename_weights(weights, OPENAI, layers, unused), path.parent, vocabulary
+    )
 
 
 def is_hugging_face(path: Path) -> bool:
@@ -249,17 +253,17 @@ def from_hugging_face(path: Path, vocabulary: Path | None) -> Converted:
         OSError: a file cannot be read.
         ValueError: a file has another content, or the model has parts that ours cannot have.
     """
-    sizes = _sizes_of(read_json(path / CONFIG_FILE), path / CONFIG_FILE)
+    sizes = _read_sizes(read_json(path / CONFIG_FILE), path / CONFIG_FILE)
     weights = {
         name.removeprefix("model."): weight for name, weight in read_folder_weights(path).items()
     }
     layers = {"encoder.": sizes.n_audio_layer, "decoder.": sizes.n_text_layer}
-    return _converted(
-        sizes, renamed(weights, HUGGING_FACE, layers, ("proj_out.weight",)), path, vocabulary
+    return _convert_weights(
+        sizes, rename_weights(weights, HUGGING_FACE, layers, ("proj_out.weight",)), path, vocabulary
     )
 
 
-def _sizes_of(values: Mapping[str, Any], path: Path) -> Sizes:
+def _read_sizes(values: Mapping[str, Any], path: Path) -> Sizes:
     if values.get("scale_embedding") or values.get("activation_function", "gelu") != "gelu":
         raise ValueError(
             f"{path}: only Whisper with gelu and without scale_embedding can be converted"
@@ -284,7 +288,7 @@ def _sizes_of(values: Mapping[str, Any], path: Path) -> Sizes:
     return Sizes(**{ours: values[name] for name, several in names.items() for ours in several})
 
 
-def _converted(
+def _convert_weights(
     sizes: Sizes, weights: dict[str, torch.Tensor], folder: Path, vocabulary: Path | None
 ) -> Converted:
     """Return the converted model.

@@ -19,7 +19,7 @@ from wenet_uio.addons.runtimes.onnx_graphs import Graph
 from wenet_uio.addons.runtimes.onnx_modules import traceable
 from wenet_uio.addons.runtimes.sherpa import SherpaOnly
 from wenet_uio.config.dataset import DatasetConf, LogMelSpectrogramConf
-from wenet_uio.export.check import Agreement, Difference, agreement_of
+from wenet_uio.export.check import Agreement, Difference, compare_examples
 from wenet_uio.export.command import Trained
 from wenet_uio.models.embedding import (
     LearnedPositionalEncoding,
@@ -141,15 +141,15 @@ def whisper_graphs(model: Whisper, tokenizer: Tokenizer, feature_dim: int) -> di
     if (
         decoder.max_tokens is None
         or not decoder.normalize_before
-        or decoder.key_heads != _heads(model)
+        or decoder.key_heads != _decoder_heads(model)
     ):
         raise ValueError(
             "sherpa-onnx needs a decoder with embed_learnable_pe and normalize_before, without "
             "n_kv_head"
         )
 
-    metadata = _metadata(model, tokenizer, feature_dim)
-    model = _traceable(model)
+    metadata = _graph_metadata(model, tokenizer, feature_dim)
+    model = _traceable_whisper(model)
     layers, width = len(model.decoder.decoders), encoder.traits.output_size
 
     # Examples for tracing: any numbers of frames and tokens do, because these axes are dynamic.
@@ -197,7 +197,7 @@ class _TracedPositions(WhisperPositionalEncoding):
         return torch.cat((self.pe[:, :size], computed[:, self.pe.size(1) :]), dim=1)
 
 
-def _traceable(model: Whisper) -> Whisper:
+def _traceable_whisper(model: Whisper) -> Whisper:
     copy = traceable(model)
     assert isinstance(copy, Whisper)
     positions = model.encoder.embed.pos_enc
@@ -208,11 +208,11 @@ def _traceable(model: Whisper) -> Whisper:
     return copy
 
 
-def _heads(model: Whisper) -> int:
+def _decoder_heads(model: Whisper) -> int:
     return next(model.decoder._layers()).self_attn.heads
 
 
-def _metadata(model: Whisper, tokenizer: Tokenizer, feature_dim: int) -> dict[str, object]:
+def _graph_metadata(model: Whisper, tokenizer: Tokenizer, feature_dim: int) -> dict[str, object]:
     """Return what sherpa-onnx reads from both files."""
     if not isinstance(tokenizer.splitter, WhisperSplitter):
         raise ValueError(
@@ -229,7 +229,7 @@ def _metadata(model: Whisper, tokenizer: Tokenizer, feature_dim: int) -> dict[st
         "n_vocab": model.vocab_size,
         "n_text_ctx": model.decoder.max_tokens,
         "n_text_state": encoder.traits.output_size,
-        "n_text_head": _heads(model),
+        "n_text_head": _decoder_heads(model),
         "n_text_layer": len(model.decoder.decoders),
     }
     named = {name: tokens.ids[name] for name in TOKENS if name != "timestamp_begin"}
@@ -239,18 +239,18 @@ def _metadata(model: Whisper, tokenizer: Tokenizer, feature_dim: int) -> dict[st
         "maintainer": "wenet_uio",
         **sizes,
         **named,
-        "sot_sequence": _joined(tokens.prompt("en")[:-1]),
+        "sot_sequence": _comma_list(tokens.prompt("en")[:-1]),
         "sot_index": 0,
         "sot_lm": tokens.ids["sot_prev"] - 1,  # <|startoflm|>, before <|startofprev|>
-        "all_language_tokens": _joined(tokens.language_ids),
-        "all_language_codes": _joined(tokens.languages),
+        "all_language_tokens": _comma_list(tokens.language_ids),
+        "all_language_codes": _comma_list(tokens.languages),
         "blank_id": tokenizer.symbols[name_of(b" ")],
         "is_multilingual": int(tokens.multilingual),
         "non_speech_tokens": "",
     }
 
 
-def _joined(values: Iterable[object]) -> str:
+def _comma_list(values: Iterable[object]) -> str:
     return ",".join(map(str, values))
 
 
@@ -311,10 +311,10 @@ def compare_whisper(
         if torch.equal(expected.argmax(1), exported.argmax(1)):
             return difference, len(expected), None
 
-        text, exported_text = (_text(scores, model.eos) for scores in (expected, exported))
+        text, exported_text = (_best_text(scores, model.eos) for scores in (expected, exported))
         return difference, len(expected), Difference(key, "attention", text, exported_text)
 
-    return agreement_of(examples, limit, compare_one)
+    return compare_examples(examples, limit, compare_one)
 
 
 def _both_scores(
@@ -335,18 +335,18 @@ def _both_scores(
     )
 
     cross = encoder.run(None, {"mel": feats.transpose(1, 2).numpy()})
-    exported = _scores(decoder, tokens, len(prompt), cross).log_softmax(2)
+    exported = _token_scores(decoder, tokens, len(prompt), cross).log_softmax(2)
 
     first = len(prompt) - 1  # the last token of the prompt predicts the first of the text
     return expected[0, first:], exported[0, first:]
 
 
-def _text(scores: torch.Tensor, eot: int) -> tuple[int, ...]:
+def _best_text(scores: torch.Tensor, eot: int) -> tuple[int, ...]:
     """Return the best tokens of scores (U, V) that are text."""
     return tuple(token for token in scores.argmax(1).tolist() if token < eot)
 
 
-def _scores(
+def _token_scores(
     decoder: InferenceSession, tokens: torch.Tensor, prompt: int, cross: Sequence[Any]
 ) -> torch.Tensor:
     """Return logits (1, U, V): the prompt in one call, then token by token."""

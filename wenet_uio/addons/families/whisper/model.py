@@ -11,8 +11,8 @@ from wenet_uio.addons.families.whisper import WHISPER
 from wenet_uio.addons.families.whisper.tokens import (
     TIMESTAMPS,
     WhisperTokens,
-    language_of,
-    prompted,
+    requested_prompt,
+    text_language,
 )
 from wenet_uio.base.messages import warn_once
 from wenet_uio.config import Config
@@ -42,7 +42,7 @@ class Whisper(ASRModel):
         weights: LossWeights = LossWeights(),  # noqa: B008 - frozen
     ) -> None:
         """As ASRModel; `languages` are those of training utterances without a field `lang`, see
-        `language_of`.
+        `text_language`.
         """
         super().__init__(encoder, decoder, vocabulary, conf, weights)
         self.tokens = tokens
@@ -55,7 +55,7 @@ class Whisper(ASRModel):
 
         Args:
             texts: their transcripts.
-            fields: other fields of the list: `lang` such as `en`, and `task`; see `prompted` for
+            fields: other fields of the list: `lang` such as `en`, and `task`; see `requested_prompt` for
                 other names.
             keys: their keys, for errors.
 
@@ -64,7 +64,7 @@ class Whisper(ASRModel):
         """
         rows = []
         for number, (text, fields_of_text) in enumerate(zip(texts, fields, strict=True)):
-            language, task = prompted(fields_of_text, self.tokens.languages)
+            language, task = requested_prompt(fields_of_text, self.tokens.languages)
             try:
                 rows.append(self.tokens.prompt(language or self._language_of(text), task))
             except ValueError as error:
@@ -88,8 +88,8 @@ class Whisper(ASRModel):
         return self.tokens.tasks
 
     def _language_of(self, text: str) -> str:
-        """Return the language that `language_of` finds."""
-        language = language_of(text, self.languages)
+        """Return the language that `text_language` finds."""
+        language = text_language(text, self.languages)
         if len(self.languages) > 1 and text:  # a batch of silence stands for an empty one
             warn_once(
                 "utterances without a field `lang` are learned as zh if their text has Chinese "
@@ -118,7 +118,7 @@ def build(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> Whisper:
     return Whisper(encoder, decoder, vocabulary, config.model_conf, tokens, languages, weights)
 
 
-def vocabulary(config: Config) -> Vocabulary:
+def config_vocabulary(config: Config) -> Vocabulary:
     """Return the vocabulary of the config, which has the special tokens of OpenAI's."""
     ids = WhisperTokens.of(config.tokenizer_conf).ids
     size = config.vocabulary_size or ids["timestamp_begin"] + TIMESTAMPS

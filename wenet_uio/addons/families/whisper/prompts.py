@@ -13,7 +13,7 @@ from wenet_uio.search.decode import Prompts
 from wenet_uio.search.types import DecodeOptions
 
 
-def prompts(
+def decoder_prompts(
     model: Whisper, encoder_out: torch.Tensor, lengths: torch.Tensor, options: DecodeOptions
 ) -> Prompts:
     """Make the prompts of a batch; languages that are not given are detected. See DecodingRules.prompts.
@@ -25,7 +25,7 @@ def prompts(
     Raises:
         ValueError: the model does not know the language or the task.
     """
-    languages = _languages(model, encoder_out, lengths, options.language)
+    languages = _spoken_languages(model, encoder_out, lengths, options.language)
     rows = [
         model.tokens.prompt(language, options.task, timestamps=options.timestamps)
         for language in languages
@@ -47,7 +47,7 @@ def check_search(model: Whisper, modes: Sequence[str], options: DecodeOptions) -
         raise ValueError(f"timestamps: only the mode attention has them, found {', '.join(others)}")
 
 
-def _languages(
+def _spoken_languages(
     model: Whisper,
     encoder_out: torch.Tensor,
     lengths: torch.Tensor,

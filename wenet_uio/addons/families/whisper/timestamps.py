@@ -61,7 +61,7 @@ class TimestampRules:
 
     def finish(self, hypothesis: Hypothesis) -> Hypothesis:
         """Move the timestamps of a hypothesis from its tokens to its spans."""
-        return with_spans(hypothesis, self.tokens)
+        return move_timestamps(hypothesis, self.tokens)
 
     def _out_of_order(self, place: torch.Tensor, history: torch.Tensor) -> torch.Tensor:
         """Return tokens (B, K, V) that may not follow `history`."""
@@ -90,7 +90,7 @@ class _Mark(NamedTuple):
     """Number of text tokens before it."""
 
 
-def with_spans(hypothesis: Hypothesis, tokens: WhisperTokens) -> Hypothesis:
+def move_timestamps(hypothesis: Hypothesis, tokens: WhisperTokens) -> Hypothesis:
     """Move the timestamps of a hypothesis from its tokens to its spans."""
     begin = tokens.ids["timestamp_begin"]
     text: list[int] = []
@@ -102,10 +102,10 @@ def with_spans(hypothesis: Hypothesis, tokens: WhisperTokens) -> Hypothesis:
         else:
             text.append(token)
 
-    return replace(hypothesis, tokens=tuple(text), spans=tuple(_spans(marks, len(text))))
+    return replace(hypothesis, tokens=tuple(text), spans=tuple(_text_spans(marks, len(text))))
 
 
-def _spans(marks: list[_Mark], count: int) -> Iterable[TimeSpan]:
+def _text_spans(marks: list[_Mark], count: int) -> Iterable[TimeSpan]:
     """Return the spans with text between neighbouring marks; the last one has no end if the text
     goes on.
     """

@@ -77,8 +77,10 @@ class WhisperSplitter(OwnUnits):
         tokens: list[str] = []
         for part, is_symbol in split_symbols(text.strip(), self.non_lang_syms):
             if not is_symbol:
-                tokens.extend(self._names[unit] for unit in self._encoding.encode_ordinary(part))
-            elif part in self._specials:
+                tokens.extend(
+                    self._token_names[unit] for unit in self._encoding.encode_ordinary(part)
+                )
+            elif part in self._special_ids:
                 tokens.append(part)
             else:
                 raise ValueError(
@@ -92,7 +94,7 @@ class WhisperSplitter(OwnUnits):
         """Tell whether `token` starts a new word; `previous` is the token, or the word so far,
         before it.
         """
-        if token in self._specials or previous in self._specials:
+        if token in self._special_ids or previous in self._special_ids:
             return True
         return starts_word(bytes_of(previous), bytes_of(token) or b" ")
 
@@ -100,7 +102,7 @@ class WhisperSplitter(OwnUnits):
         """Return the text of the tokens without the special ones; bytes that are no UTF-8 become
         U+FFFD.
         """
-        parts = (bytes_of(token) for token in tokens if token not in self._specials)
+        parts = (bytes_of(token) for token in tokens if token not in self._special_ids)
         return b"".join(parts).decode(errors="replace").strip()
 
     def identity(self) -> bytes:
@@ -112,14 +114,14 @@ class WhisperSplitter(OwnUnits):
     @cached_property
     def symbols(self) -> dict[str, int]:
         """{token: id} of the whole vocabulary."""
-        return {name: unit for unit, name in enumerate(self._names)}
+        return {name: unit for unit, name in enumerate(self._token_names)}
 
     @cached_property
-    def _names(self) -> list[str]:
-        return [*map(name_of, self._ranks), *self._specials]
+    def _token_names(self) -> list[str]:
+        return [*map(name_of, self._ranks), *self._special_ids]
 
     @cached_property
-    def _specials(self) -> dict[str, int]:
+    def _special_ids(self) -> dict[str, int]:
         """Return the ids of the special tokens by name; they follow the byte pairs."""
         languages = [f"<|{code}|>" for code in LANGUAGES[: self.num_languages]]
         others = ["translate", "transcribe", "startoflm", "startofprev", "nospeech", "notimestamps"]
@@ -140,7 +142,7 @@ class WhisperSplitter(OwnUnits):
         from tiktoken import Encoding
 
         return Encoding(
-            "whisper", pat_str=CUT, mergeable_ranks=self._ranks, special_tokens=self._specials
+            "whisper", pat_str=CUT, mergeable_ranks=self._ranks, special_tokens=self._special_ids
         )
 
 
@@ -159,9 +161,9 @@ def read_ranks(path: str | Path) -> dict[bytes, int]:
     content = Path(path).read_bytes()
     try:
         ranks = (
-            _from_json(json.loads(content))
+            _ranks_of_json(json.loads(content))
             if content.lstrip().startswith(b"{")
-            else _from_lines(content)
+            else _ranks_of_lines(content)
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ValueError(
@@ -178,13 +180,13 @@ def read_ranks(path: str | Path) -> dict[bytes, int]:
     return dict(sorted(ranks.items(), key=lambda item: item[1]))
 
 
-def _from_lines(content: bytes) -> dict[bytes, int]:
+def _ranks_of_lines(content: bytes) -> dict[bytes, int]:
     """Return the rank of each byte pair from a file of tiktoken, lines of base64 and rank."""
     rows = (line.split() for line in content.splitlines() if line)
     return {base64.b64decode(token): int(rank) for token, rank in rows}
 
 
-def _from_json(values: dict[str, Any]) -> dict[bytes, int]:
+def _ranks_of_json(values: dict[str, Any]) -> dict[bytes, int]:
     """Return the rank of each byte pair from vocab.json, which spells each byte as a character."""
     byte_of = byte_of_char()
     texts = {token: rank for token, rank in values.items() if token != EOT}

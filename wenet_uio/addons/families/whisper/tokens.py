@@ -74,7 +74,7 @@ def special_tokens(text_tokens: int, num_languages: int) -> dict[str, int]:
 _HAN = re.compile("[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 
 
-def language_of(text: str, languages: Sequence[str]) -> str:
+def text_language(text: str, languages: Sequence[str]) -> str:
     """Return the language of an utterance whose data do not name it, as WeNet finds it.
 
     Args:
@@ -97,7 +97,7 @@ def language_of(text: str, languages: Sequence[str]) -> str:
     return "zh" if _HAN.search(text) else "en"
 
 
-def prompted(fields: Mapping[str, Any], languages: Sequence[str]) -> tuple[str | None, str]:
+def requested_prompt(fields: Mapping[str, Any], languages: Sequence[str]) -> tuple[str | None, str]:
     """Return the language and task that the fields of an utterance ask for; None if they state no
     language of the model.
 

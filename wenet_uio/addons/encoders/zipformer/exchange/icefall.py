@@ -17,7 +17,7 @@ from wenet_uio.base.files import written_aside
 from wenet_uio.base.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
 from wenet_uio.config import load_config
 from wenet_uio.config.dataset import FbankConf
-from wenet_uio.models.converted import Converted, layers_in, read_checkpoint
+from wenet_uio.models.converted import Converted, count_layers, read_checkpoint
 from wenet_uio.models.weights import read_weights
 
 WEIGHTS, TOKENS, PIECES = "pretrained.pt", "tokens.txt", "bpe.model"
@@ -28,6 +28,7 @@ PREFIXES = {
 }
 """{beginning of icefall's names: ours}, the longer first."""
 OURS_ALONE = ("decoder.", "encoder.global_cmvn.")
+"""Beginnings of the names of weights that icefall does not have."""
 POS_HEAD_DIM = 4
 """icefall's default; the weights have only its product with the number of heads."""
 LOUDER = 2.0 * math.log(32768.0)
@@ -50,14 +51,14 @@ def from_icefall(path: Path, vocabulary: Path | None) -> Converted:
     """
     file = path / WEIGHTS if path.is_dir() else path
     weights = _read_weights(file)
-    our_names = {name: _renamed(name, PREFIXES) for name in weights}
+    our_names = {name: _change_prefix(name, PREFIXES) for name in weights}
     our_weights = {
         our_name: weights[name].float() for name, our_name in our_names.items() if our_name
     }
     unused = sorted({name.split(".")[0] for name, our_name in our_names.items() if not our_name})
     tokens = _read_tokens(vocabulary or file.with_name(TOKENS), len(weights["ctc_output.1.weight"]))
-    bins = _bins(weights)
-    values = _values(_sizes(weights), bins, tokens, file.with_name(PIECES))
+    bins = _count_features(weights)
+    values = _train_yaml(_read_encoder_conf(weights), bins, tokens, file.with_name(PIECES))
     cmvn = {"mean_stat": [LOUDER] * bins, "var_stat": [LOUDER**2 + 1.0] * bins, "frame_num": 1}
     files = {"units.txt": "".join(f"{token} {number}\n" for number, token in enumerate(tokens))}
     files["global_cmvn"] = json.dumps(cmvn)
@@ -113,7 +114,7 @@ def to_icefall(folder: Path, output: Path) -> int:
 
     their_prefixes = {ours: theirs for theirs, ours in PREFIXES.items()}
     their_weights = {
-        _renamed(name, their_prefixes): weight
+        _change_prefix(name, their_prefixes): weight
         for name, weight in weights.items()
         if not name.startswith(OURS_ALONE)
     }
@@ -121,16 +122,15 @@ def to_icefall(folder: Path, output: Path) -> int:
     with written_aside(output / WEIGHTS) as file:
         torch.save({"model": their_weights}, file)
 
-    units = Path(config.tokenizer_conf.symbol_table_path or folder / "units.txt").read_text(
-        encoding="utf-8"
-    )
+    units_file = Path(config.tokenizer_conf.symbol_table_path or folder / "units.txt")
+    units = units_file.read_text(encoding="utf-8")
     with written_aside(output / TOKENS, "w") as file:
         file.write(units)
 
     return sum(weight.numel() for weight in their_weights.values())
 
 
-def _renamed(name: str, prefixes: Mapping[str, str]) -> str:
+def _change_prefix(name: str, prefixes: Mapping[str, str]) -> str:
     """Return the name with another beginning; empty if no beginning fits.
 
     Args:
@@ -142,13 +142,13 @@ def _renamed(name: str, prefixes: Mapping[str, str]) -> str:
     return ""
 
 
-def _sizes(weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+def _read_encoder_conf(weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     """Return the keys of `encoder_conf` that the shapes of the weights tell."""
     names = [
-        f"encoder.encoders.{place}." for place in range(layers_in(weights, "encoder.encoders."))
+        f"encoder.encoders.{place}." for place in range(count_layers(weights, "encoder.encoders."))
     ]
     try:
-        stacks = [_stack(weights, name) for name in names]
+        stacks = [_read_stack(weights, name) for name in names]
         pos_dim = next(
             weight.size(1) for name, weight in weights.items() if name.endswith("linear_pos.weight")
         )
@@ -157,51 +157,52 @@ def _sizes(weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
 
     return {
         **{name: [stack[name] for stack in stacks] for name in stacks[0]},
-        "encoder_unmasked_dim": min(
-            stack["encoder_dim"] for stack in stacks
-        ),  # training only: weights do not tell it
+        # of training alone: the weights do not tell it
+        "encoder_unmasked_dim": min(stack["encoder_dim"] for stack in stacks),
         "pos_head_dim": POS_HEAD_DIM,
         "pos_dim": pos_dim,
         "causal": any(name.endswith("chunkwise_conv.weight") for name in weights),
     }
 
 
-def _stack(weights: Mapping[str, torch.Tensor], start: str) -> dict[str, int]:
-    """Return sizes of the stack whose names begin with `start`."""
-    low = weights.get(f"{start}downsample.bias")
-    layers = f"{start}layers." if low is None else f"{start}encoder.layers."
+def _read_stack(weights: Mapping[str, torch.Tensor], start: str) -> dict[str, int]:
+    """Return sizes of the stack whose names begin with `start`, which the shapes of the weights of
+    its first layer tell.
+    """
+    # A stack at a lower rate has its layers in `encoder`, and a weight for each frame that it joins.
+    joined_frames = weights.get(f"{start}downsample.bias")
+    layers = f"{start}layers." if joined_frames is None else f"{start}encoder.layers."
     layer = f"{layers}0."
     heads = weights[f"{layer}self_attn_weights.linear_pos.weight"].size(0) // POS_HEAD_DIM
-    kernel = f"{layer}conv_module1.depthwise_conv."
-    chunkwise = f"{kernel}chunkwise_conv.weight"
+    # Each head has a query, a key and a query of positions.
+    width_of_head = weights[f"{layer}self_attn_weights.in_proj.weight"].size(0) // heads
+
+    kernel = f"{layer}conv_module1.depthwise_conv.chunkwise_conv.weight"
+    if kernel not in weights:  # a model that is not causal
+        kernel = f"{layer}conv_module1.depthwise_conv.weight"
+
     return {
-        "downsampling_factor": 1 if low is None else len(low),
-        "num_encoder_layers": layers_in(weights, layers),
+        "downsampling_factor": 1 if joined_frames is None else len(joined_frames),
+        "num_encoder_layers": count_layers(weights, layers),
         "encoder_dim": weights[f"{layer}norm.bias"].numel(),
         "feedforward_dim": weights[f"{layer}feed_forward2.in_proj.weight"].size(0),
         "num_heads": heads,
-        "query_head_dim": (
-            weights[f"{layer}self_attn_weights.in_proj.weight"].size(0) // heads - POS_HEAD_DIM
-        )
-        // 2,
+        "query_head_dim": (width_of_head - POS_HEAD_DIM) // 2,
         "value_head_dim": weights[f"{layer}self_attn1.in_proj.weight"].size(0) // heads,
-        "cnn_module_kernel": weights[chunkwise if chunkwise in weights else f"{kernel}weight"].size(
-            2
-        ),
+        "cnn_module_kernel": weights[kernel].size(2),
     }
 
 
-def _bins(weights: Mapping[str, torch.Tensor]) -> int:
-    """Return the number of features: the convolutions leave a quarter, rounded; icefall's recipes
-    have 80.
+def _count_features(weights: Mapping[str, torch.Tensor]) -> int:
+    """Return the number of features: the multiple of 4 of which the convolutions leave as many bins
+    as the layer after them takes, such as 80, of which they leave 19.
     """
-    width = (
-        weights["encoder_embed.out.weight"].size(1) // weights["encoder_embed.conv.7.bias"].numel()
-    )
-    return 4 * width + 4
+    channels = weights["encoder_embed.conv.7.bias"].numel()
+    bins = weights["encoder_embed.out.weight"].size(1) // channels
+    return 4 * bins + 4
 
 
-def _values(
+def _train_yaml(
     encoder_conf: dict[str, Any], bins: int, tokens: list[str], pieces: Path
 ) -> dict[str, Any]:
     """Return the content of our train.yaml."""

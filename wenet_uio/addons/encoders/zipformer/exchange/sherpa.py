@@ -17,7 +17,7 @@ from wenet_uio.addons.runtimes.onnx_graphs import Graph
 from wenet_uio.addons.runtimes.onnx_models import OnnxModel
 from wenet_uio.addons.runtimes.onnx_modules import OfflineModule, traceable
 from wenet_uio.addons.runtimes.sherpa import CtcExport
-from wenet_uio.export.check import Agreement, Difference, agreement_of
+from wenet_uio.export.check import Agreement, Difference, compare_examples
 from wenet_uio.export.chunks import OFFLINE, Chunks, check_chunks
 from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.search.ctc_path import ctc_greedy_search
@@ -316,7 +316,7 @@ def compare_zipformer(
 
         return largest, len(expected_tokens), other_text
 
-    return agreement_of(examples, limit, compare_one)
+    return compare_examples(examples, limit, compare_one)
 
 
 def _greedy_tokens(log_probs: torch.Tensor, blank: int) -> tuple[int, ...]:
