@@ -95,11 +95,12 @@ class Agreement:
     @property
     def in_words(self) -> str:
         """How many utterances and beginnings are the same in all modes."""
-        whole = {each.key for each in self.differences if not each.in_beginning}
-        text = f"{self.utterances - len(whole)} of {self.utterances} utterances"
+        unlike = {diff.key for diff in self.differences if not diff.in_beginning}
+        text = f"{self.utterances - len(unlike)} of {self.utterances} utterances"
         if self.beginnings:
-            short = {each.key for each in self.differences if each.in_beginning}
-            text += f" and {self.beginnings - len(short)} of {self.beginnings} short beginnings"
+            unlike = {diff.key for diff in self.differences if diff.in_beginning}
+            text += f" and {self.beginnings - len(unlike)} of {self.beginnings} short beginnings"
+
         return text
 
     @property
@@ -162,7 +163,7 @@ def _short_beginnings(
     key: str, feats: torch.Tensor, context: int
 ) -> list[tuple[str, torch.Tensor]]:
     """Return the beginnings of an example (1, T, F) that have one window of the input layer, a
-    frame less, and one frame alone.
+    frame less, and one frame alone; `context` is the right context of a window.
     """
     lengths = sorted({1, max(1, context), context + 1})
     return [(f"{key}, frames 0 to {length}", feats[:, :length]) for length in lengths]
@@ -243,6 +244,7 @@ def _largest_gap(differences: torch.Tensor) -> float:
 
 
 def _larger_or_nan(first: float, second: float) -> float:
+    """Return the larger number; NaN if one is NaN, which `max` may lose."""
     return math.nan if math.isnan(first) or math.isnan(second) else max(first, second)
 
 
@@ -263,10 +265,11 @@ def compare_examples(
     largest, tokens, checked = 0.0, 0, 0
     differences: list[Difference] = []
     for key, feats in islice(examples, limit):
-        difference, count, other = compare_one(key, feats)
-        largest = _larger_or_nan(largest, difference)
-        tokens, checked = tokens + count, checked + 1
-        differences += [other] if other else []
+        gap, num_tokens, difference = compare_one(key, feats)
+        largest = _larger_or_nan(largest, gap)
+        tokens, checked = tokens + num_tokens, checked + 1
+        if difference:
+            differences.append(difference)
 
     if not checked:
         raise ValueError("no utterance to check the exported model with: give another --check_data")
@@ -377,4 +380,5 @@ def _decoder_score(
 
 
 def _reverse_weight(model: ASRModel | ExportedModel) -> float:
+    """Return the weight of the right-to-left decoder of a model; 0 without one."""
     return model.reverse_weight if model.decoder.bidirectional else 0.0

@@ -19,9 +19,9 @@ def autocast(device: torch.device, dtype: str) -> AbstractContextManager:
     """Return a context in which matrix products of fp32 weights are computed in `dtype`, a name of
     AUTOCAST.
     """
-    return (
-        nullcontext() if AUTOCAST[dtype] is None else torch.autocast(device.type, AUTOCAST[dtype])
-    )
+    if AUTOCAST[dtype] is None:
+        return nullcontext()
+    return torch.autocast(device.type, AUTOCAST[dtype])
 
 
 def dtype_for(dtype: str, device: torch.device) -> str:

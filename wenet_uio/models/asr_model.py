@@ -41,8 +41,10 @@ class ASRModel(TrainableModel):
         """Names of the values of `forward` that are not None: `loss`, then the losses with a weight
         above 0.
         """
-        names = [name for name, weight in self.loss_weights().items() if weight > 0.0]
-        return ("loss", *names, *(["th_accuracy"] if self.attention_weight > 0.0 else []))
+        names = ["loss", *(name for name, weight in self.loss_weights().items() if weight > 0.0)]
+        if self.attention_weight > 0.0:
+            names.append("th_accuracy")
+        return tuple(names)
 
     @property
     def idle_modules(self) -> list[nn.Module]:
@@ -58,8 +60,9 @@ class ASRModel(TrainableModel):
     @property
     def most_labels(self) -> int | None:
         """Most labels of an utterance that the trained decoder has positions for; None: any number."""
-        most = self.decoder.max_tokens
-        return None if most is None or self.attention_weight == 0 else most - self.prompt_length
+        if self.decoder.max_tokens is None or self.attention_weight == 0:
+            return None
+        return self.decoder.max_tokens - self.prompt_length
 
     @property
     def prompt_length(self) -> int:
@@ -117,6 +120,7 @@ class ASRModel(TrainableModel):
         lengths = lengths.to(target.device, non_blocking=True)
         target_lengths = target_lengths.to(target.device, non_blocking=True)
 
+        # Prompt and labels (B, P + U), with eos in place of padding.
         valid = target != self.ignore_id
         tokens = torch.cat((prompts, target.masked_fill(~valid, self.eos)), dim=1)
         token_lengths = target_lengths + prompts.size(1)

@@ -165,7 +165,8 @@ class ConvolutionModule(nn.Module):
         if padded is None or x.device.type != "cpu" or torch.compiler.is_compiling():
             return self.norm(x.flatten(0, 1)).view(x.shape)
 
-        longest = max(1, -(-int((~padded).sum(dim=1).max()) // self.depthwise_conv.stride[0]))
+        longest_input = int((~padded).sum(dim=1).max())
+        longest = max(1, -(-longest_input // self.depthwise_conv.stride[0]))  # rounded up
         frames = x[:, :longest]
         normed = self.norm(frames.flatten(0, 1)).view(frames.shape)
         return pad(normed, (0, 0, 0, x.size(1) - longest)) if longest < x.size(1) else normed

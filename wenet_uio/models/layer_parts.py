@@ -122,14 +122,15 @@ def build_feed_forward(dim: int, dropout_rate: float, conf: FeedForwardConf) -> 
     """Build the feed-forward module `conf.mlp_type`."""
     kind = GatedFeedForward if conf.mlp_type == "gated" else PositionwiseFeedForward
 
-    def one() -> nn.Module:
+    def build_one() -> nn.Module:
         activation = ACTIVATIONS[conf.activation_type]()
         return kind(dim, conf.linear_units, dropout_rate, activation, bias=conf.mlp_bias)
 
     if conf.mlp_type == "moe":
-        return MixtureOfExperts([one() for _ in range(conf.n_expert)], conf.n_expert_activated, dim)
+        experts = [build_one() for _ in range(conf.n_expert)]
+        return MixtureOfExperts(experts, conf.n_expert_activated, dim)
 
-    return one()
+    return build_one()
 
 
 def recomputed(layer: Callable[..., Any], *inputs: Any) -> Any:

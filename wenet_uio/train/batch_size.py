@@ -303,9 +303,11 @@ def batch_conf_yaml(
     With two `views` of each utterance, batch sizes count the views.
     """
     batches = [batch and replace(batch, utterances=views * batch.utterances) for batch in batches]
-    bins = [
-        end / 1000 if tokens == ANY_TOKENS else [end / 1000, tokens] for end, tokens in policy.ends
-    ]
+    # Seconds, or seconds and tokens for a policy in two dimensions.
+    bins: list[float | list[float]] = []
+    for end, tokens in policy.ends:
+        bins.append(end / 1000 if tokens == ANY_TOKENS else [end / 1000, tokens])
+
     batch_conf = {
         "batch_type": "bucket",
         "bucket_duration_bins": bins,

@@ -143,9 +143,16 @@ class World:
         return values
 
     def add_up(self, *counts: Counter[Any]) -> list[Counter[Any]]:
-        """Return the sum of each of the counts over the ranks, on every rank."""
-        ranks = self.gather([dict(counted) for counted in counts])
-        return [sum(map(Counter, counted), Counter()) for counted in zip(*ranks, strict=True)]
+        """Return the sum of each of the counts over the ranks, on every rank; without zeros."""
+        counts_of_ranks = self.gather([dict(count) for count in counts])
+        totals: list[Counter[Any]] = []
+        for count_of_ranks in zip(*counts_of_ranks, strict=True):
+            total: Counter[Any] = Counter()
+            for count in count_of_ranks:
+                total += Counter(count)
+            totals.append(total)
+
+        return totals
 
     def share_buffers(self, module: torch.nn.Module) -> None:
         """Copy the buffers of rank 0 (running means of batch norm) to every rank."""

@@ -93,6 +93,7 @@ class Engine:
         self.synced: Any = self.objective
         """The objective as `wrap` connects it to the other ranks."""
         self.saved: Mapping[str, Any] | None = None
+        """The state from `load_state_dict`, until `connect` has loaded its optimizer."""
         self.size_limit = SizeLimit(config.dataset_conf)
         self.statistics = Statistics(self.model)
         self.cold = compiles_layers(config, world.device)
@@ -373,18 +374,17 @@ class Engine:
         # Engines average over the ranks, so that the factor world.size gives each utterance the
         # weight 1 / utterances.
         shares = {
-            unit: counts[unit] * self.world.size / of_all[unit] for unit in ("utterances", "tokens")
+            unit: counts[unit] * self.world.size / of_all[unit]  # ()
+            for unit in ("utterances", "tokens")
         }
         loss = losses["loss"] * shares["utterances"].to(losses["loss"].dtype)
 
         if "loss_att" in self.of_tokens and len(batch) and self.model.attention_weight > 0:
             # `loss` weights the attention loss by utterances; it is to be weighted by tokens.
             correction = (shares["tokens"] - shares["utterances"]).to(loss.dtype)
-            weight = (
-                self.model.weights.text
-                if batch.text_only
-                else self.model.loss_weights()["loss_att"]
-            )
+            weight = self.model.loss_weights()["loss_att"]
+            if batch.text_only:
+                weight = self.model.weights.text
             loss = loss + weight * losses["loss_att"] * correction
 
         self.backward(loss, last)

@@ -140,6 +140,7 @@ class DeepspeedEngine(Engine):
         if not saved:
             return
 
+        # Numbers without a dimension, such as a step count, are the same for every weight.
         example = next(iter(saved.values()))
         keys = [key for key, value in example.items() if value.dim()]
         for members, share in zip(self.zero.bit16_groups, self._flat_shares(), strict=True):
@@ -161,6 +162,7 @@ class DeepspeedEngine(Engine):
             self.deepspeed.utils.safe_set_full_optimizer_state(weight, value, key)
 
     def _trained_weights(self) -> dict[str, torch.nn.Parameter]:
+        """Return the weights with a gradient, by name."""
         return {
             name: weight for name, weight in self.model.named_parameters() if weight.requires_grad
         }
@@ -189,7 +191,12 @@ def read_settings(path: str | Path, config: Config) -> dict[str, Any]:
             "3), use torch_fsdp"
         )
 
-    values: dict[str, Any] = dict(zip(OURS[1:], (1, 1, config.grad_clip), strict=True))
+    # The engine hands DeepSpeed one batch at a time, and says which is the last one of a step.
+    values: dict[str, Any] = {
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 1,
+        "gradient_clipping": config.grad_clip,
+    }
     for key in (*OURS, "optimizer", "scheduler", "fp16", "bf16"):
         value = settings.pop(key, None)
         is_switch = isinstance(value, dict) and key in ("fp16", "bf16")

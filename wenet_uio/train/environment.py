@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 import time
+from collections import Counter
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ def describe_start(world: World, step: int) -> dict[str, Any]:
         step: the first optimizer step.
     """
     gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    gpu_counts = ", ".join(f"{count} x {name}" for name, count in Counter(gpus).items())
+    pages = os.sysconf("SC_PHYS_PAGES")
     return {
         "started": time.strftime("%Y-%m-%d %H:%M:%S"),
         "first_step": step,
@@ -33,9 +36,9 @@ def describe_start(world: World, step: int) -> dict[str, Any]:
         "commit": _current_commit(),
         "ranks": world.size,
         "device": world.device.type,
-        "gpus": ", ".join(f"{gpus.count(name)} x {name}" for name in dict.fromkeys(gpus)) or "none",
+        "gpus": gpu_counts or "none",
         "cpu": f"{len(os.sched_getaffinity(0))} cores, {_cpu_name()}",
-        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.0f} GB",
+        "memory": f"{os.sysconf('SC_PAGE_SIZE') * pages / 1e9:.0f} GB",
         "threads": torch.get_num_threads(),
         "fbank_on_cpu": compiled().way,
         "system": platform.platform(),
@@ -46,6 +49,7 @@ def describe_start(world: World, step: int) -> dict[str, Any]:
 
 
 def _installed_version(package: str) -> str:
+    """Return the version of a package; `not installed` without it."""
     try:
         return version(package)
     except PackageNotFoundError:  # some runs do not need it

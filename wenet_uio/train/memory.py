@@ -88,13 +88,12 @@ class TooLarge(NamedTuple):
     def is_within(self, *batches: Batch) -> bool:
         """Tell whether `batches`, joined to one, need at least as much memory, whatever the model.
 
-        Memory is a weighted sum of the `_activation_sizes`, with weights that depend on the model. So a
-        batch that is at least as large in every product needs at least as much.
+        Memory is a weighted sum of the sizes of activations, with weights that depend on the model.
+        So a batch that is at least as large in each of them needs at least as much.
         """
-        products = zip(
-            _activation_sizes(*_joined_size(batches)), _activation_sizes(*self[1:]), strict=True
-        )
-        return all(product >= limit for product, limit in products)
+        sizes = _activation_sizes(*_joined_size(batches))
+        limits = _activation_sizes(self.utterances, self.frames, self.tokens)
+        return all(size >= limit for size, limit in zip(sizes, limits, strict=True))
 
 
 class SizeLimit:
@@ -178,9 +177,10 @@ class SizeLimit:
         """Halve a batch of step `number` until no part is as large as a size that did not fit."""
         if len(batch) < 2 or self.fits([batch], number):
             return [batch]
+
         half = len(batch) // 2
-        halves = (batch.rows(slice(None, half)), batch.rows(slice(half, None)))
-        return [part for rows in halves for part in self.parts(rows, number)]
+        first, second = batch.rows(slice(None, half)), batch.rows(slice(half, None))
+        return self.parts(first, number) + self.parts(second, number)
 
     def refusal(self, batches: Sequence[Batch], number: int, reason: str) -> str:
         """Return the error message: the size of the batch, and the key to lower."""

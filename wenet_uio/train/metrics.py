@@ -48,13 +48,16 @@ def loss_sums(
     if not len(batch):
         return torch.zeros(len(names), dtype=torch.float64, device=losses["loss"].device)
 
-    weights = [_predicted_tokens(batch) if name in of_tokens else len(batch) for name in names]
     zero = losses["loss"].new_zeros(())
-    values = [losses.get(name) for name in names]
-    means = [(zero if value is None else value).detach().to(torch.float64) for value in values]
+    sums: list[torch.Tensor] = []
+    for name in names:
+        value = losses.get(name)
+        mean = (zero if value is None else value).detach().to(torch.float64)
+        # A tensor of these numbers would have to be copied to the device, for which the host waits.
+        number = _predicted_tokens(batch) if name in of_tokens else len(batch)
+        sums.append(mean * number)
 
-    # A tensor of the weights would have to be copied to the device, for which the host waits.
-    return torch.stack([mean * weight for mean, weight in zip(means, weights, strict=True)])
+    return torch.stack(sums)
 
 
 def _predicted_tokens(batch: Batch) -> int:

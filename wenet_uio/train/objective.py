@@ -49,6 +49,7 @@ def allows_few_shapes(model: TrainableModel, device: torch.device, config: Confi
 
 def rounded_frames(frames: int) -> int:
     """Round up to one of 16 lengths between two powers of two, by less than a sixteenth."""
+    # 2**n lies in [frames / 2, frames]; the step is 2**n / 16, at least 1.
     step = 1 << max(0, frames.bit_length() - 5)
     return -(-frames // step) * step
 
@@ -56,7 +57,9 @@ def rounded_frames(frames: int) -> int:
 def pad_to_rounded_frames(feats: torch.Tensor) -> torch.Tensor:
     """Features (B, T, F) or ids (B, T) -> the same with zeros up to the rounded T."""
     added = rounded_frames(feats.size(1)) - feats.size(1)
-    return pad(feats, (*(0, 0) * (feats.dim() - 2), 0, added)) if added else feats
+    if not added:
+        return feats
+    return pad(feats, (0, added) if feats.dim() == 2 else (0, 0, 0, added))
 
 
 def pad_to_rounded_labels(target: torch.Tensor, ignore_id: int) -> torch.Tensor:
@@ -113,20 +116,19 @@ class Objective(nn.Module):
         with autocast(self.device, self.dtype):
             prompts = self.model.prompts(batch.texts, batch.extra, batch.keys)
             tensors = self._model_inputs(batch)
-            if batch.other_feats is not None:
-                # One pass over both views: the second has features of its own and the same labels.
-                feats, *shared_tensors = tensors
-                other = self._padded_feats(batch.other_feats)
-                tensors = (
-                    torch.cat((feats, other)),
-                    *(torch.cat((tensor, tensor)) for tensor in shared_tensors),
-                )
-                prompts = None if prompts is None else torch.cat((prompts, prompts))
-                if cr_weight is None:
-                    cr_weight = self.model.weights.views
-                return self.model(*tensors, prompts, cr_weight=cr_weight)
+            if batch.other_feats is None:
+                return self.model(*tensors) if prompts is None else self.model(*tensors, prompts)
 
-            return self.model(*tensors) if prompts is None else self.model(*tensors, prompts)
+            # One pass over both views: the second has features of its own and the same labels.
+            feats, *labels_and_lengths = tensors
+            feats = torch.cat((feats, self._padded_feats(batch.other_feats)))
+            twice = [torch.cat((tensor, tensor)) for tensor in labels_and_lengths]
+            if prompts is not None:
+                prompts = torch.cat((prompts, prompts))
+            if cr_weight is None:
+                cr_weight = self.model.weights.views
+
+            return self.model(feats, *twice, prompts, cr_weight=cr_weight)
 
     def _model_inputs(
         self, batch: Batch

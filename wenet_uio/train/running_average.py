@@ -30,6 +30,7 @@ class RunningAverage:
     def add(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Count a state dict. Of integer buffers the newest value is kept."""
         self.count += 1
+        # The share of these weights in the new average: a mean, or after the first ones 1 - decay.
         share = 1.0 / self.count
         if self.conf.decay is not None and self.count > 1:
             share = 1.0 - self.conf.decay

@@ -58,23 +58,29 @@ class _Group:
 
     def __init__(self, values: Sequence[torch.Tensor]) -> None:
         self._values = list(values)
+        # All values behind each other (N,): those that were kept, and room for those of now.
         self._kept = torch.cat([value.flatten() for value in values])
         self._now = torch.empty_like(self._kept)
-        self._views_of_kept, self._views_of_now = map(self._split_views, (self._kept, self._now))
+        self._views_of_kept = self._split_views(self._kept)
+        self._views_of_now = self._split_views(self._now)
         self.is_floating_point = self._kept.is_floating_point()
 
     def keep(self) -> None:
+        """Keep the values as they are now."""
         _copy_values(self._values, self._views_of_kept)
 
     def restore(self) -> None:
+        """Set the values to those that were kept last."""
         _copy_values(self._views_of_kept, self._values)
 
     def restore_if(self, condition: torch.Tensor) -> None:
+        """Restore the values if `condition` () is true, without a wait of the host."""
         _copy_values(self._values, self._views_of_now)
         torch.where(condition, self._kept, self._now, out=self._now)
         _copy_values(self._views_of_now, self._values)
 
     def spoilt(self) -> torch.Tensor:
+        """Return bool (): a value became infinite or NaN since it was kept."""
         _copy_values(self._values, self._views_of_now)
         return (self._kept.isfinite() & ~self._now.isfinite()).any()
 
@@ -85,4 +91,5 @@ class _Group:
 
 
 def _copy_values(source: list[torch.Tensor], to: list[torch.Tensor]) -> None:
+    """Copy each tensor of `source` into that of `to`, in one operation."""
     torch._foreach_copy_(to, source)  # pyright: ignore[reportPrivateImportUsage] # as torch.optim does

@@ -144,12 +144,15 @@ class _Record:
         self._lock = threading.Lock()
 
     def run_of(self, name: str) -> str | None:
+        """Return the number of the run of a tracker; None before it is opened."""
         return self._of_trackers.get(name, {}).get("run")
 
     def sent_by(self, name: str) -> dict[str, int]:
+        """Return {curve: newest step that a tracker has}."""
         return dict(self._of_trackers.get(name, {}).get("sent", {}))
 
     def keep(self, name: str, run: str, sent: Mapping[str, int]) -> None:
+        """Write the number of the run of a tracker and what it has."""
         with self._lock:
             self._of_trackers[name] = {"run": run, "sent": dict(sent)}
             with written_aside(str(self._path), "w") as file:
@@ -181,12 +184,14 @@ class _Sender:
                 self._given.put(new)
 
     def put(self, entry: Entry) -> None:
+        """Let the thread send an entry; it is lost if too many wait."""
         if self._number_waiting() < MOST_WAITING:
             self._given.put(entry)
         else:
             self._lost += 1
 
     def end(self, *, complete: bool) -> None:
+        """Let the thread end when it has sent what waits."""
         self._complete = complete
         self._given.put(None)
 

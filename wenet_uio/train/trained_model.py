@@ -161,6 +161,7 @@ def _describe_file(path: Path) -> str:
 
 
 def _weights_in(folder: Path) -> Path | None:
+    """Return the weights in the folder of a run or of a model of WeNet; None if there are none."""
     return next((folder / name for name in CHECKPOINTS if (folder / name).is_file()), None)
 
 
@@ -170,8 +171,12 @@ def _weights_above(export: Path) -> Path:
     Raises:
         ValueError: there is no such run.
     """
-    places = (export.absolute(), export.resolve())  # in the cache of a hub, files are links
-    for folder in (above for place in places for above in place.parents[:LEVELS_ABOVE_EXPORT]):
+    # In the cache of a hub, files are links.
+    folders = [
+        *export.absolute().parents[:LEVELS_ABOVE_EXPORT],
+        *export.resolve().parents[:LEVELS_ABOVE_EXPORT],
+    ]
+    for folder in folders:
         weights = _weights_in(folder)
         if weights is not None and (folder / TRAIN_CONFIG).is_file():
             log.info("%s: an export cannot be trained; its run has the weights %s", export, weights)
@@ -195,8 +200,13 @@ def _convert_into(path: Path, folder: Path) -> None:
 
 def layouts() -> dict[str, CheckpointLayout]:
     """Return {name on the command line: layout} of the families and encoders of this installation."""
-    records = (*(family.exchange for family in families()), *encoder_kinds())
-    return {name: layout for record in records for name, layout in record.layouts.items()}
+    known: dict[str, CheckpointLayout] = {}
+    for family in families():
+        known |= family.exchange.layouts
+    for kind in encoder_kinds():
+        known |= kind.layouts
+
+    return known
 
 
 def models_at(path: Path) -> list[tuple[Path, str]]:
@@ -214,13 +224,13 @@ def models_at(path: Path) -> list[tuple[Path, str]]:
 
 
 def _models_among(places: Iterable[Path]) -> list[tuple[Path, str]]:
+    """Return (path, name of its layout) of those of the paths that are models of other packages."""
     known = layouts()
-    return [
-        (place, name)
-        for place in places
-        for name, layout in known.items()
-        if layout.found_at(place)
-    ]
+    models: list[tuple[Path, str]] = []
+    for place in places:
+        models += [(place, name) for name, layout in known.items() if layout.found_at(place)]
+
+    return models
 
 
 def model_at(path: Path) -> tuple[Path, str]:
@@ -265,6 +275,7 @@ def convert_model(
     try:
         return layouts()[layout].convert(path, vocabulary)
     except ValueError as error:
-        raise ValueError(
-            str(error) if str(error).startswith(str(path)) else f"{path}: {error}"
-        ) from None
+        message = str(error)
+        if not message.startswith(str(path)):
+            message = f"{path}: {message}"
+        raise ValueError(message) from None

@@ -90,10 +90,12 @@ class Muon(torch.optim.Optimizer):
         for group in self.param_groups:
             weights = [weight for weight in group["params"] if weight.grad is not None]
             matrices = [weight for weight in weights if id(weight) in self._matrices]
+            others = [weight for weight in weights if id(weight) not in self._matrices]
             self._step_matrices(matrices, group)
-            self._step_others([w for w in weights if id(w) not in self._matrices], group)
+            self._step_others(others, group)
 
     def _step_matrices(self, matrices: Sequence[nn.Parameter], group: dict[str, Any]) -> None:
+        """Change matrices by orthogonal steps; those of one shape are computed together."""
         alike: defaultdict[torch.Size, list[nn.Parameter]] = defaultdict(list)
         for matrix in matrices:
             alike[_as_matrix(matrix).shape].append(matrix)
@@ -119,6 +121,7 @@ class Muon(torch.optim.Optimizer):
         return _as_matrix(matrix.grad.lerp(average, momentum))
 
     def _step_others(self, weights: Sequence[nn.Parameter], group: dict[str, Any]) -> None:
+        """Change the other weights by steps of AdamW."""
         if not weights:
             return
 
@@ -161,6 +164,7 @@ def orthogonal_matrices(matrices: torch.Tensor, steps: int) -> torch.Tensor:
     x = matrices / matrices.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
     for _ in range(steps):
         gram = x @ x.mT
+        # a x + (b gram + c gram gram) x
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
 
     return x

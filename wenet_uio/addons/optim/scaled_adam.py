@@ -74,16 +74,16 @@ class ScaledAdam(torch.optim.Optimizer):
         """Return the shapes of the state of a weight. What is missing, but for the number of steps,
         begins anew.
         """
-        group = next(
-            group
-            for group in self.param_groups
-            if any(member is weight for member in group["params"])
-        )
-        of_tensor = ("delta", "exp_avg_sq")
-        of_number = ("param_rms", "scale_exp_avg_sq", "model_norm_threshold")
+        group_by_weight = {
+            id(member): group for group in self.param_groups for member in group["params"]
+        }
+        group = group_by_weight[id(weight)]
         optional = {
-            **dict.fromkeys(of_tensor, weight.shape),
-            **dict.fromkeys(of_number, torch.Size()),
+            "delta": weight.shape,
+            "exp_avg_sq": weight.shape,
+            "param_rms": torch.Size(),
+            "scale_exp_avg_sq": torch.Size(),
+            "model_norm_threshold": torch.Size(),
             "scale_grads": torch.Size([group["size_update_period"]]),
             "model_norms": torch.Size([group["clipping_update_period"]]),
         }
@@ -194,11 +194,13 @@ def _norm_median(norms: torch.Tensor, steps_done: int) -> torch.Tensor | None:
 
     # Early, the norms that are still missing are zeros, which come first.
     ordered = norms.sort().values[-steps_done:] if is_early else norms.sort().values
+    # As in icefall: twice a quarter of their number, which is the middle for multiples of 4.
     median = ordered[min(len(ordered) - 1, len(ordered) // 4 * 2)]
     return median * (FIRST_ALLOWANCE if is_early else 1.0)
 
 
 def _gradient_or_zero(weight: torch.nn.Parameter) -> torch.Tensor:
+    """Return the gradient of a weight; zeros if it has none."""
     return torch.zeros_like(weight) if weight.grad is None else weight.grad
 
 
@@ -232,6 +234,7 @@ def _step_stack(stack: _Stack, values: torch.Tensor, grad: torch.Tensor) -> None
 
     squares = stack.tensors["exp_avg_sq"].mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
     filled = 1 - beta2 ** (steps_done + 1)  # share of the average that gradients have filled
+    # Afterwards the correction is below 1 %, and is left out.
     if filled < 0.99 or stack.is_scalar:
         squares = squares / filled
 

@@ -135,9 +135,9 @@ class EmbeddingPredictor(WindowPredictor):
     def look(self, x: torch.Tensor) -> torch.Tensor:
         """Look back from each embedding x (N, history_size + U, E) -> (N, U, E)."""
         windows = x.unfold(1, self.window, 1)  # (N, U, E, window)
-        places = self.pos_embed.weight.view(self.heads, -1, self.window).sum(dim=0)
-        fit = (windows * places).sum(dim=2, keepdim=True)
-        mean = (windows * fit).sum(dim=3) / (self.heads * self.window)
+        places = self.pos_embed.weight.view(self.heads, -1, self.window).sum(dim=0)  # (E, window)
+        fit = (windows * places).sum(dim=2, keepdim=True)  # (N, U, 1, window)
+        mean = (windows * fit).sum(dim=3) / (self.heads * self.window)  # (N, U, E)
 
         return self.activation(self.norm(self.ffn(mean)))
 

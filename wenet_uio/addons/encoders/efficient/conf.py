@@ -152,11 +152,12 @@ class EfficientConformerEncoderConf(StackConf, ChunkConf, InputLayerConf, Encode
         )
 
     def _block_kernel(self, place: int) -> int:
-        """Return the kernel of block `place`."""
-        return self.cnn_module_kernel // (
-            math.prod(self.strides[:place]) if self.stride_kernel else 1
-        )
+        """Return the kernel of block `place`, in frames of the block."""
+        if not self.stride_kernel:
+            return self.cnn_module_kernel
+        return self.cnn_module_kernel // math.prod(self.strides[:place])
 
 
 def _number_tuple(value: int | tuple[int, ...]) -> tuple[int, ...]:
+    """Return the numbers of a key that takes one number or a list."""
     return (value,) if isinstance(value, int) else value

@@ -42,10 +42,10 @@ def low_frame_rate(feats: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Te
     if feats.size(1) == 0:
         feats = pad(feats, (0, 0, 0, 1))
 
+    # Feature frames of each frame of low rate: (T', 7), then (B, T' * 7) within each utterance.
     first = torch.arange(0, feats.size(1), SHIFT, device=feats.device) - STACKED // 2
-    places = (
-        (first.unsqueeze(1) + torch.arange(STACKED, device=feats.device)).flatten().unsqueeze(0)
-    )
+    places = first.unsqueeze(1) + torch.arange(STACKED, device=feats.device)
+    places = places.flatten().unsqueeze(0)
     places = torch.minimum(places, (lengths.unsqueeze(1) - 1)).clamp(min=0)
     stacked = feats.gather(1, places.unsqueeze(2).expand(-1, -1, feats.size(2)))
     frames = stacked.reshape(feats.size(0), first.size(0), STACKED * feats.size(2))

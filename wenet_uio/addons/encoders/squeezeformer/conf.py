@@ -130,6 +130,7 @@ class SqueezeformerEncoderConf(ChunkConf, EncoderSection):
 
 
 def _block_numbers(indices: BlockIndices | None) -> tuple[int, ...]:
+    """Return the numbers of a key that takes null, one number or a list."""
     if indices is None:
         return ()
     return (indices,) if isinstance(indices, int) else indices

@@ -81,8 +81,8 @@ class ZipformerEncoderConf(EncoderSection):
     @field_validator("*", mode="before")
     @classmethod
     def _as_list(cls, value: object, info: object) -> object:
-        """Return one number for all stacks may stand without a list, as in icefall's command lines
-        "2,2,3".
+        """Return the list of a key that has one number for all stacks, or text such as "2,2,3", as in
+        the command lines of icefall.
         """
         name = getattr(info, "field_name", "")
         lists = (*StackConf._fields, "chunk_size", "left_context_frames")

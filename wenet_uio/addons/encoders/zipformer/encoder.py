@@ -191,6 +191,8 @@ class ZipformerEncoder(Encoder):
         """Draw a mask (B, 1, D) for each stack: ones, but zeros for the upper channels of some
         utterances, or for the upper half of these channels.
         """
+        # (B, 1, 1): 0 for the utterances that lose all channels above unmasked_dim, and for those that
+        # lose the upper half of them, else 1.
         draws = (torch.rand(x.size(0), 1, 1) > MASKED_SHARE for _ in range(2))
         keeps_upper, keeps_top = (kept.to(x.device, x.dtype, non_blocking=True) for kept in draws)
         masks = []
@@ -307,6 +309,7 @@ class ZipformerEncoder(Encoder):
 
 
 def _draw_value(values: tuple[int, ...]) -> int:
+    """Draw one of the values, each with equal probability."""
     return values[int(torch.randint(len(values), ()))]
 
 

@@ -35,6 +35,7 @@ class _Swoosh(torch.autograd.Function):
 
 @torch.jit.unused
 def _trained_swoosh(x: torch.Tensor, shift: float, offset: float) -> torch.Tensor:
+    """Compute `swoosh` with the gradient of `_Swoosh`, which TorchScript does not know."""
     return _Swoosh.apply(x, shift, offset)
 
 
@@ -178,21 +179,24 @@ def relative_positions(before: int, size: int, dim: int, like: torch.Tensor) -> 
     """
     distance = torch.arange(
         1 - before - size, size + 1, device=like.device, dtype=torch.float32
-    ).unsqueeze(1)
+    ).unsqueeze(1)  # (before + 2 * size, 1)
     width = math.sqrt(dim)
     compressed = width * distance.sign() * ((distance.abs() + width).log() - math.log(width))
     angle = (compressed / (dim / (2.0 * math.pi))).atan() * torch.arange(
         1, dim // 2 + 1, device=like.device
     )
-    waves = torch.stack((angle.cos(), angle.sin()), dim=2).flatten(1)
+    waves = torch.stack((angle.cos(), angle.sin()), dim=2).flatten(1)  # (…, dim)
 
+    # As in icefall, the last wave is a constant.
     return pad(waves[:, :-1], (0, 1), value=1.0).to(like.dtype)
 
 
 def shifted(scores: torch.Tensor, keys: int) -> torch.Tensor:
-    """Scores by distance (B, H, Q, before + 2 * Q), of `relative_positions`, -> scores by key (B,
-    H, Q, keys).
+    """Return the scores by key (B, H, Q, keys) of the scores by distance (B, H, Q, before + 2 * Q),
+    whose distances are those of `relative_positions`.
     """
+    # Row i begins at distance Q - 1 - i. In `flat`, rows that are one shorter begin one place earlier
+    # each, so a view from place Q - 1 on cuts all rows there.
     queries, distances = scores.size(2), scores.size(3)
     flat = scores.flatten(2)[:, :, queries - 1 :]
     flat = flat[:, :, : queries * (distances - 1)]

@@ -178,10 +178,8 @@ def _train_yaml(theirs: Mapping[str, Any], predictor: str, tokens: Sequence[str]
     fbank_conf = {
         "num_mel_bins": frontend.get("n_mels", 80),
         "window_type": frontend.get("window", "hamming"),
-    }
-    fbank_conf |= {
-        name: frontend.get(name, default)
-        for name, default in (("frame_length", 25), ("frame_shift", 10))
+        "frame_length": frontend.get("frame_length", 25),
+        "frame_shift": frontend.get("frame_shift", 10),
     }
     return {
         "input_dim": STACKED * fbank_conf["num_mel_bins"],
@@ -217,6 +215,7 @@ def _train_yaml(theirs: Mapping[str, Any], predictor: str, tokens: Sequence[str]
 
 
 def _read_section(values: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return a section of config.yaml, empty if it is missing; raise a ValueError if it is none."""
     section = values.get(key) or {}
     if not isinstance(section, dict):
         raise ValueError(f"config.yaml: {key}: expected keys with values, found {section!r}")
@@ -235,6 +234,7 @@ def _known_keys(
 
 
 def _token_id(tokens: Sequence[str], name: str) -> int:
+    """Return the id of a token; raise a ValueError if there is none."""
     if name not in tokens:
         raise ValueError(f"the tokens have no {name}")
     return tokens.index(name)
@@ -313,6 +313,7 @@ def _cmvn_statistics(path: Path) -> dict[str, Any]:
             f"{path}: {len(shift)} numbers of <AddShift>, but {len(scale)} of <Rescale>"
         )
 
+    # AddShift is -mean and Rescale 1 / deviation; the mean of the squares is variance + mean ** 2.
     return {
         "mean_stat": (-shift).tolist(),
         "var_stat": (scale**-2 + shift**2).tolist(),

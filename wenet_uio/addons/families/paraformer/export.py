@@ -157,15 +157,12 @@ def compare_paraformer(
         expected = decode(model, feats, lengths, [GREEDY], DecodeOptions())[GREEDY][0][0].tokens
         log_probs, predicted = model.predict(*model.encode(feats, lengths))
         exported, numbers = graph(speech=feats, speech_lengths=lengths.int())
-        difference = math.inf
-
-        if int(numbers[0]) == int(predicted.counts[0]):
-            inside = slice(int(numbers[0]))
-            difference = (
-                (log_probs[0, inside] - exported[0, inside]).abs().amax().item()
-                if int(numbers[0])
-                else 0.0
-            )
+        count = int(numbers[0])
+        difference = 0.0
+        if count != int(predicted.counts[0]):
+            difference = math.inf
+        elif count:
+            difference = (log_probs[0, :count] - exported[0, :count]).abs().amax().item()
 
         tokens = _tokens_before(exported[0].argmax(dim=1).tolist(), model.eos)
         other_text = Difference(key, GREEDY, expected, tokens) if tokens != expected else None
@@ -175,4 +172,5 @@ def compare_paraformer(
 
 
 def _tokens_before(tokens: list[int], eos: int) -> Tokens:
+    """Return the tokens before the first <eos>; all without one."""
     return tuple(tokens[: tokens.index(eos)] if eos in tokens else tokens)

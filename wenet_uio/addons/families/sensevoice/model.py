@@ -73,12 +73,11 @@ class SenseVoice(SpeechModel):
         Raises:
             ValueError: a language is unknown.
         """
-        seen = (
-            feats_lengths
-            if self.encoder.masks_padding
-            else torch.full_like(feats_lengths, feats.size(1))
-        )
-        frames, _ = low_frame_rate(feats, seen)
+        # The last frame of an utterance, or in WeNet of its batch, stands for frames after it.
+        ends = feats_lengths
+        if not self.encoder.masks_padding:
+            ends = torch.full_like(feats_lengths, feats.size(1))
+        frames, _ = low_frame_rate(feats, ends)
         if self.global_cmvn is not None:
             frames = self.global_cmvn(frames)
 

@@ -44,10 +44,12 @@ LANGUAGES_BY_VOCAB_SIZE = {ENGLISH_VOCAB_SIZE: 99, 51865: 99, 51866: 100}
 
 
 def _names_of_layer(theirs: str, ours: str, names: Mapping[str, str]) -> dict[str, str]:
+    """Return {their name: ours} of the modules of a numbered layer, whose number is `{}`."""
     return {f"{theirs}.{{}}.{name}": f"{ours}.{{}}.{our}" for name, our in names.items()}
 
 
 def _names_of_attention(theirs: str, ours: str, projections: tuple[str, ...]) -> dict[str, str]:
+    """Return {their name: ours} of the projections of an attention: query, key, value, output."""
     kinds = ("linear_q", "linear_k", "linear_v", "linear_out")
     return {
         f"{theirs}.{name}": f"{ours}.{our}" for name, our in zip(projections, kinds, strict=True)
@@ -240,9 +242,8 @@ def from_openai(path: Path, vocabulary: Path | None) -> Converted:
 
 def is_hugging_face(path: Path) -> bool:
     """Tell whether `path` is the folder of a Whisper of Hugging Face."""
-    return (path / CONFIG_FILE).is_file() and read_json(path / CONFIG_FILE).get(
-        "model_type"
-    ) == "whisper"
+    file = path / CONFIG_FILE
+    return file.is_file() and read_json(file).get("model_type") == "whisper"
 
 
 def from_hugging_face(path: Path, vocabulary: Path | None) -> Converted:
@@ -264,6 +265,7 @@ def from_hugging_face(path: Path, vocabulary: Path | None) -> Converted:
 
 
 def _read_sizes(values: Mapping[str, Any], path: Path) -> Sizes:
+    """Return the sizes that config.json states; `path` is for error messages."""
     if values.get("scale_embedding") or values.get("activation_function", "gelu") != "gelu":
         raise ValueError(
             f"{path}: only Whisper with gelu and without scale_embedding can be converted"
@@ -285,7 +287,11 @@ def _read_sizes(values: Mapping[str, Any], path: Path) -> Sizes:
     if lacking := [name for name in names if not isinstance(values.get(name), int)]:
         raise ValueError(f"{path}: no number under {', '.join(lacking)}")
 
-    return Sizes(**{ours: values[name] for name, several in names.items() for ours in several})
+    sizes: dict[str, int] = {}
+    for name, our_names in names.items():
+        sizes |= dict.fromkeys(our_names, values[name])
+
+    return Sizes(**sizes)
 
 
 def _convert_weights(
@@ -332,7 +338,8 @@ def _check_vocabulary(path: Path, *, multilingual: bool) -> None:
     Whisper.
     """
     kinds = {TEXT_TOKENS: "multilingual", ENGLISH_TEXT_TOKENS: "English only"}
-    expected, count = TEXT_TOKENS if multilingual else ENGLISH_TEXT_TOKENS, len(read_ranks(path))
+    expected = TEXT_TOKENS if multilingual else ENGLISH_TEXT_TOKENS
+    count = len(read_ranks(path))
     if count in kinds and count != expected:
         raise ValueError(
             f"{path}: the vocabulary of a model that is {kinds[count]}; this model is "

@@ -198,6 +198,7 @@ class _TracedPositions(WhisperPositionalEncoding):
 
 
 def _traceable_whisper(model: Whisper) -> Whisper:
+    """Return a copy of the model that a trace can follow."""
     copy = traceable(model)
     assert isinstance(copy, Whisper)
     positions = model.encoder.embed.pos_enc
@@ -209,6 +210,7 @@ def _traceable_whisper(model: Whisper) -> Whisper:
 
 
 def _decoder_heads(model: Whisper) -> int:
+    """Return the heads of the self-attention of the decoder."""
     return next(model.decoder._layers()).self_attn.heads
 
 
@@ -251,6 +253,7 @@ def _graph_metadata(model: Whisper, tokenizer: Tokenizer, feature_dim: int) -> d
 
 
 def _comma_list(values: Iterable[object]) -> str:
+    """Return the values as sherpa-onnx reads lists, separated by commas."""
     return ",".join(map(str, values))
 
 
@@ -277,9 +280,10 @@ def whisper_feature_differences(conf: DatasetConf) -> list[str]:
         if getattr(ours, key) != getattr(theirs, key)
     ]
     rate = conf.resample_conf.resample_rate
-    return differences + (
-        [f"resample_conf.resample_rate: {rate}, 16000 in sherpa-onnx"] if rate != 16000 else []
-    )
+    if rate != 16000:
+        differences.append(f"resample_conf.resample_rate: {rate}, 16000 in sherpa-onnx")
+
+    return differences
 
 
 @torch.inference_mode()
@@ -325,7 +329,7 @@ def _both_scores(
     """
     lengths = torch.tensor([feats.size(1)])
     results = decode(model, feats, lengths, ["attention"], DecodeOptions(beam_size=1))
-    [[best, *_]] = results["attention"]
+    best = results["attention"][0][0]
     prompt = model.tokens.prompt(best.language or "en")
     tokens = torch.tensor([[*prompt, *best.tokens]])[:, : model.decoder.max_tokens]
 

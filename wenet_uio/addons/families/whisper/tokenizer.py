@@ -160,19 +160,16 @@ def read_ranks(path: str | Path) -> dict[bytes, int]:
 
     content = Path(path).read_bytes()
     try:
-        ranks = (
-            _ranks_of_json(json.loads(content))
-            if content.lstrip().startswith(b"{")
-            else _ranks_of_lines(content)
-        )
+        is_json = content.lstrip().startswith(b"{")
+        ranks = _ranks_of_json(json.loads(content)) if is_json else _ranks_of_lines(content)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ValueError(
             f"{path}: expected `base64 id` lines as in multilingual.tiktoken, or a vocab.json"
         ) from None
 
-    if sorted(ranks.values()) != list(range(len(ranks))) or not ranks.keys() >= {
-        bytes([byte]) for byte in range(256)
-    }:
+    single_bytes = {bytes([byte]) for byte in range(256)}
+    is_complete = sorted(ranks.values()) == list(range(len(ranks)))
+    if not is_complete or not ranks.keys() >= single_bytes:
         raise ValueError(
             f"{path}: the ids are not 0, 1, 2, …, or a byte has none; restore the file"
         )
@@ -202,11 +199,9 @@ def installed_vocabulary(*, multilingual: bool) -> str:
     """
     name = "multilingual.tiktoken" if multilingual else "gpt2.tiktoken"
     spec = importlib.util.find_spec("whisper")
-    places = [
-        Path(folder) / "assets" / name
-        for folder in (spec and spec.submodule_search_locations) or ()
-    ]
-    for place in places:
+    folders = spec.submodule_search_locations if spec is not None else None
+    for folder in folders or ():
+        place = Path(folder) / "assets" / name
         if place.is_file():
             return str(place)
 

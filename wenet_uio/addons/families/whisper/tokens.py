@@ -55,7 +55,8 @@ def special_tokens(text_tokens: int, num_languages: int) -> dict[str, int]:
         text_tokens: TEXT_TOKENS or ENGLISH_TEXT_TOKENS.
         num_languages: 99, or 100 since large-v3.
     """
-    after = text_tokens + 2 + num_languages
+    after_languages = text_tokens + 2 + num_languages  # eot and sot come before the languages
+    # Place 2 is that of <|startoflm|>, which has no name here.
     places = {
         "translate": 0,
         "transcribe": 1,
@@ -67,7 +68,7 @@ def special_tokens(text_tokens: int, num_languages: int) -> dict[str, int]:
     return {
         "eot": text_tokens,
         "sot": text_tokens + 1,
-        **{name: after + place for name, place in places.items()},
+        **{name: after_languages + place for name, place in places.items()},
     }
 
 
@@ -107,8 +108,11 @@ def requested_prompt(fields: Mapping[str, Any], languages: Sequence[str]) -> tup
     Args:
         languages: of the model. `lang` need not be one of them, so that a wrong one is noticed.
     """
-    stated = (str(fields[name]) for name in ("source_lang", "language") if fields.get(name))
-    language = fields.get("lang") or next((code for code in stated if code in languages), None)
+    language = fields.get("lang")
+    if not language:
+        stated = [str(fields[name]) for name in ("source_lang", "language") if fields.get(name)]
+        language = next((code for code in stated if code in languages), None)
+
     source, target = fields.get("source_lang"), fields.get("target_lang")
     usual = "translate" if source and target and source != target else "transcribe"
     task = fields.get("task") or usual
