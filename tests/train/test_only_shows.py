@@ -105,7 +105,9 @@ def test_a_disk_that_is_full_costs_points_and_pictures_only(
         reporter.interval(step, SCALARS)
 
     reporter.end_epoch(2, SCALARS, SCALARS, Account(2, 2, {}, {}), {40: 1})
-    reporter.write_observation(2, Observation("a", "one", ATTENTION, None, ()), (np.zeros(80), 8000))
+    reporter.write_observation(
+        2, Observation("a", "one", ATTENTION, None, ()), (np.zeros(80), 8000)
+    )
     assert reporter.mark()["lengths"]
     reporter.close()
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
