@@ -37,7 +37,7 @@ from wenet_uio.search import ctc_prefix_beam_search
 from wenet_uio.search.context_graph import ContextGraph
 from wenet_uio.search.language_model import LanguageModel
 from wenet_uio.search.prefix_scorer import PrefixScorer
-from wenet_uio.search.recogniser import load_recogniser, with_static_batches
+from wenet_uio.search.recogniser import load_recogniser, use_static_batches
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.labels import Tokenizer
 
@@ -83,7 +83,7 @@ def made_up(seconds: np.ndarray, vocabulary: int, batch_size: int) -> list[Batch
 def of_model(args: argparse.Namespace) -> list[Batch]:
     """Compute the posteriors of a trained model on a test set."""
     recogniser = load_recogniser(args.model, trust_code=args.trust_code)
-    config = with_static_batches(recogniser.config, args.batch_size)
+    config = use_static_batches(recogniser.config, args.batch_size)
     loader = build_loader(
         args.data_list, args.data_type, config, recogniser.tokenizer, training=False
     )

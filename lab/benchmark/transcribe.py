@@ -39,7 +39,7 @@ from wenet_uio.scoring.scores import score
 from wenet_uio.scoring.words import WordRules
 from wenet_uio.search import DecodeOptions
 from wenet_uio.search.decode import Search
-from wenet_uio.search.recogniser import load_recogniser, with_static_batches
+from wenet_uio.search.recogniser import load_recogniser, use_static_batches
 from wenet_uio.search.recognition import recognize
 
 MODE = "ctc_prefix_beam_search"
@@ -126,7 +126,7 @@ def recognize_cut(
 ) -> dict[str, str]:
     """Recognise the utterances one by one; return {key: text}."""
     recogniser = load_recogniser(model_dir, trust_code=trust_code)
-    config = with_static_batches(recogniser.config, BATCH_SIZE)
+    config = use_static_batches(recogniser.config, BATCH_SIZE)
     loader = build_loader(data_list, data_type, config, recogniser.tokenizer, training=False)
     search = Search([MODE], DecodeOptions())
 

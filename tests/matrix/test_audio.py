@@ -217,12 +217,12 @@ def through_check(data: bytes, name: str, folder: Path) -> np.ndarray:
 def through_transcribe(data: bytes, name: str, folder: Path) -> np.ndarray:
     """What the search for speech hears of a file object."""
     from wenet_uio.addons.listen.inputs import Input
-    from wenet_uio.addons.listen.speech import blocks
+    from wenet_uio.addons.listen.speech import read_blocks
 
     recording = BytesIO(data)
     recording.name = f"{KEY}-{name}"
     try:
-        read = list(blocks(Input(recording).open(), 0))
+        read = list(read_blocks(Input(recording).open(), 0))
     except AudioError as error:  # the caller knows the name
         raise AudioError(f"{recording.name}: {error}") from None
     return resampled(np.concatenate([waveform for waveform, _ in read]), read[0][1])

@@ -1,13 +1,13 @@
 import pytest
 import torch
 
-from wenet_uio.search.ctc_path import align_tokens, collapse, ctc_greedy_search
+from wenet_uio.search.ctc_path import align_tokens, collapse_labels, ctc_greedy_search
 
 
 def test_repeats_are_merged_blanks_removed_and_the_frame_is_the_peak_of_a_run():
     labels = torch.tensor([[0, 3, 3, 0, 3, 5, 5], [5, 5, 5, 0, 0, 3, 3]])
     scores = -torch.tensor([[9.0, 2, 1, 9, 4, 1, 1], [3, 2, 1, 9, 9, 1, 1]])
-    paths = collapse(labels, scores, torch.tensor([7, 5]), blank=0)
+    paths = collapse_labels(labels, scores, torch.tensor([7, 5]), blank=0)
     assert [path.tokens for path in paths] == [(3, 3, 5), (5,)]
     assert [path.peaks for path in paths] == [(2, 4, 5), (2,)]
     assert [path.scores for path in paths] == [(-1, -4, -1), (-1,)]
@@ -17,19 +17,22 @@ def test_repeats_are_merged_blanks_removed_and_the_frame_is_the_peak_of_a_run():
 def test_runs_do_not_cross_utterances():
     labels = torch.tensor([[0, 4], [4, 4]])
     assert [
-        path.tokens for path in collapse(labels, labels.float(), torch.tensor([2, 2]), blank=0)
+        path.tokens
+        for path in collapse_labels(labels, labels.float(), torch.tensor([2, 2]), blank=0)
     ] == [(4,), (4,)]
 
 
 def test_a_run_that_continues_in_the_padding_ends_with_its_utterance():
-    (path,) = collapse(torch.tensor([[0, 4, 4, 4]]), torch.zeros(1, 4), torch.tensor([3]), blank=0)
+    (path,) = collapse_labels(
+        torch.tensor([[0, 4, 4, 4]]), torch.zeros(1, 4), torch.tensor([3]), blank=0
+    )
     assert (path.starts, path.ends) == ((1,), (3,))
 
 
 def test_only_blanks_or_no_frames_give_no_tokens():
     zeros = torch.zeros(2, 3, dtype=torch.long)
     for labels, lengths in ((zeros, [3, 0]), (zeros[:, :0], [0, 0])):
-        paths = collapse(labels, labels.float(), torch.tensor(lengths), blank=0)
+        paths = collapse_labels(labels, labels.float(), torch.tensor(lengths), blank=0)
         assert [path.tokens for path in paths] == [(), ()]
 
 

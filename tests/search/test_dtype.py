@@ -18,7 +18,7 @@ from wenet_uio.config import parse_config
 from wenet_uio.models import build_model
 from wenet_uio.models.arithmetic import gains_by_bf16
 from wenet_uio.search import MODES, DecodeOptions, decode
-from wenet_uio.search.recogniser import with_dtype
+from wenet_uio.search.recogniser import resolve_dtype
 
 CPU = torch.device("cpu")
 
@@ -100,7 +100,7 @@ def test_a_model_decodes_in_16_bits_if_it_was_trained_so_and_the_device_can(trai
     config = parse_config({"dtype": trained}, "train.yaml")
     for device in (CPU, torch.device("meta")):
         dtype = ("bf16" if gains_by_bf16(device) else "fp32") if chosen == "auto" else chosen
-        assert with_dtype(DecodeOptions(dtype=asked), config, device).dtype == dtype
+        assert resolve_dtype(DecodeOptions(dtype=asked), config, device).dtype == dtype
 
 
 def test_an_unknown_dtype_is_named():

@@ -6,7 +6,7 @@ import yaml
 
 from wenet_uio.config import load_config, parse_config
 from wenet_uio.models import build_model
-from wenet_uio.search.recogniser import load_recogniser, with_static_batches
+from wenet_uio.search.recogniser import load_recogniser, use_static_batches
 
 CONFIG = {
     "encoder_conf": {"output_size": 8, "attention_heads": 2, "linear_units": 8, "num_blocks": 1},
@@ -48,10 +48,10 @@ def test_a_folder_without_weights_is_an_error(run):
 
 
 def test_batches_for_decoding_are_static():
-    config = with_static_batches(parse_config(CONFIG, "train.yaml"), 3)
+    config = use_static_batches(parse_config(CONFIG, "train.yaml"), 3)
     assert (
         config.dataset_conf.batch_conf.batch_type,
         config.dataset_conf.batch_conf.batch_size,
     ) == ("static", 3)
     with pytest.raises(ValueError, match="--batch_size: expected 1 or more, found 0"):
-        with_static_batches(config, 0)
+        use_static_batches(config, 0)

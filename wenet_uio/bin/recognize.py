@@ -63,10 +63,10 @@ from wenet_uio.search.options import (
 from wenet_uio.search.recogniser import (
     Recogniser,
     load_model_config,
-    with_dtype,
-    with_static_batches,
+    resolve_dtype,
+    use_static_batches,
 )
-from wenet_uio.search.recognition import Recognition, keys_of, recognize, write_recognition
+from wenet_uio.search.recognition import Recognition, corpus_keys, recognize, write_recognition
 from wenet_uio.text.labels import Tokenizer
 from wenet_uio.text.tokenizer import build_tokenizer
 from wenet_uio.train.distributed import World, use_cpu_threads
@@ -159,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     recognition = recognize_in_processes(args, options, test_set)
     seconds = time.perf_counter() - start
     recognition.skipped.extend(Skipped(key, "not indexed", reason) for key, reason in corpus.bad)
-    write_recognition(recognition, keys_of(corpus), args.result_dir)
+    write_recognition(recognition, corpus_keys(corpus), args.result_dir)
 
     if args.result_file:
         text = Path(args.result_dir, args.modes[0], "text").read_text(encoding="utf-8")
@@ -197,7 +197,7 @@ class TestSet(NamedTuple):
 def open_test_set(args: argparse.Namespace) -> TestSet:
     """Read the config, build the tokenizer, and open the test set."""
     config = load_model_config(args.config, config_overrides(args), trust_code=args.trust_code)
-    config = with_static_batches(config, args.batch_size)
+    config = use_static_batches(config, args.batch_size)
     tokenizer = build_tokenizer(config)
     loader = build_loader(
         args.test_data,
@@ -271,7 +271,7 @@ def recognize_share(
         scorer_options(args), args.modes, tokenizer, world.device, warn=rank == 0
     )
     model = build_trained(config, args.checkpoint, args.lora_ckpt_path)
-    options = with_dtype(options, config, world.device)
+    options = resolve_dtype(options, config, world.device)
     if rank == 0 and options.dtype != "fp32":
         note(f"dtype {options.dtype} on this {world.device.type}")
 

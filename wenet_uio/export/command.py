@@ -33,7 +33,7 @@ from wenet_uio.export.check import INT8, Agreement, Limits, Reference, judge, re
 from wenet_uio.models import build_trained
 from wenet_uio.models.asr_model import ASRModel, with_attention
 from wenet_uio.models.speech_model import SpeechModel
-from wenet_uio.search.recogniser import load_model_config, operators_of_decoding
+from wenet_uio.search.recogniser import decoding_operators, load_model_config
 from wenet_uio.search.types import DecodeOptions
 from wenet_uio.text.labels import Tokenizer
 from wenet_uio.text.tokenizer import build_tokenizer
@@ -183,7 +183,7 @@ def load_trained(arguments: argparse.Namespace) -> Trained:
         raise ValueError(f"--num_check: expected 1 or more, found {arguments.num_check}")
 
     config = load_model_config(arguments.config, trust_code=arguments.trust_code)
-    if named := operators_of_decoding(config):
+    if named := decoding_operators(config):
         print(
             f"warning: exported models have no operators; the runtime must do the same: {named}",
             file=sys.stderr,

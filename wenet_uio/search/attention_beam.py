@@ -70,11 +70,11 @@ def attention_beam_search(
             best, candidates = log_probs.topk(min(beam_size, units), dim=2)
         else:
             count = min(_CANDIDATES * beam_size, units)
-            best, candidates = _with_eos(log_probs, count, model.eos)
+            best, candidates = _best_candidates_and_eos(log_probs, count, model.eos)
             best = ctc.combine(best, candidates, tokens)
 
         # The best hypotheses of each utterance, (B, K)
-        best, candidates = _only_eos(best, candidates, ended, model.eos)
+        best, candidates = _extend_ended_by_eos(best, candidates, ended, model.eos)
         sums = (scores.unsqueeze(2) + best).flatten(1)
         scores, choice = sums.topk(min(beam_size, sums.size(1)), dim=1)
         parents = choice // best.size(2)
@@ -83,19 +83,22 @@ def attention_beam_search(
         if ctc is not None:
             ctc.choose(choice)
 
-        history = torch.cat((_rows(history, parents), tokens.unsqueeze(2)), dim=2)
+        history = torch.cat((_select_rows(history, parents), tokens.unsqueeze(2)), dim=2)
         ended = (tokens == model.eos) | (step >= limits).unsqueeze(1)
-        settled = _settled(scores, ended, _lengths(history, model.eos), limits, options)
+        settled = _is_settled(scores, ended, _count_tokens(history, model.eos), limits, options)
         scores = scores.masked_fill(settled & ~ended, -torch.inf)
         ended |= settled
         if bool(ended.all()):
             break
 
-    nbests = _ranked(history, scores, model.eos, options.length_penalty)
-    return _with_confidences(nbests, limits, options.length_penalty, of_decoder=ctc is None)
+    nbests = _ranked_hypotheses(history, scores, model.eos, options.length_penalty)
+    if ctc is not None:
+        return nbests  # a score with a part of CTC tells no confidence of the decoder
+
+    return _add_confidences(nbests, limits, options.length_penalty)
 
 
-def _settled(
+def _is_settled(
     scores: torch.Tensor,
     ended: torch.Tensor,
     lengths: torch.Tensor,
@@ -125,12 +128,14 @@ def _settled(
     return (rival <= last) & ((last > -torch.inf) | ended.all(dim=1, keepdim=True))
 
 
-def _lengths(history: torch.Tensor, eos: int) -> torch.Tensor:
+def _count_tokens(history: torch.Tensor, eos: int) -> torch.Tensor:
     """Count the tokens of each hypothesis before eos, at least 1."""
     return (history != eos).sum(dim=2).clamp(min=1)
 
 
-def _with_eos(log_probs: torch.Tensor, count: int, eos: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _best_candidates_and_eos(
+    log_probs: torch.Tensor, count: int, eos: int
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the `count` best tokens (B, K, N) with their log-probabilities, always with eos.
 
     If eos is not among them, it replaces the last one.
@@ -141,7 +146,7 @@ def _with_eos(log_probs: torch.Tensor, count: int, eos: int) -> tuple[torch.Tens
     return log_probs.gather(2, candidates), candidates
 
 
-def _only_eos(
+def _extend_ended_by_eos(
     best: torch.Tensor, candidates: torch.Tensor, ended: torch.Tensor, eos: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Extend hypotheses that have ended by eos only, at no cost."""
@@ -151,18 +156,18 @@ def _only_eos(
     return torch.where(ended, free, best), candidates.masked_fill(ended, eos)
 
 
-def _rows(history: torch.Tensor, parents: torch.Tensor) -> torch.Tensor:
+def _select_rows(history: torch.Tensor, parents: torch.Tensor) -> torch.Tensor:
     """Return rows `parents` (B, K2) of history (B, K, U): (B, K2, U)."""
     return history.gather(1, parents.unsqueeze(2).expand(-1, -1, history.size(2)))
 
 
-def _ranked(
+def _ranked_hypotheses(
     history: torch.Tensor, scores: torch.Tensor, eos: int, length_penalty: float
 ) -> list[NBest]:
     """Return hypotheses sorted by score; history (B, K, U), scores (B, K)."""
-    values = scores / _lengths(history, eos) ** length_penalty
+    values = scores / _count_tokens(history, eos) ** length_penalty
     values, order = values.sort(dim=1, descending=True, stable=True)
-    rows = _rows(history, order).cpu().numpy()
+    rows = _select_rows(history, order).cpu().numpy()
 
     nbests: list[NBest] = []
     for utterance_rows, utterance_values in zip(rows, values.tolist(), strict=True):
@@ -176,29 +181,32 @@ def _ranked(
     return nbests
 
 
-def _with_confidences(
-    nbests: list[NBest], limits: torch.Tensor, length_penalty: float, *, of_decoder: bool
+def _add_confidences(
+    nbests: list[NBest], limits: torch.Tensor, length_penalty: float
 ) -> list[NBest]:
-    """Add `decoder_confidence` to hypotheses, if their scores are those `of_decoder` alone.
+    """Add `decoder_confidence` to hypotheses whose scores are those of the decoder alone.
 
     Args:
         nbests: of each utterance.
         limits: (B,) tokens of the longest hypothesis of each utterance, which has no eos.
         length_penalty: that of the scores.
-        of_decoder: whether the scores have no part of CTC.
     """
-    if not of_decoder:
-        return nbests
+    with_confidences: list[NBest] = []
+    for nbest, most in zip(nbests, limits.tolist(), strict=True):
+        confidences: list[float | None] = []
+        for hypothesis in nbest:
+            count = len(hypothesis.tokens)
+            if not count:
+                confidences.append(None)
+                continue
+            log_prob = hypothesis.score * count**length_penalty
+            confidences.append(math.exp(log_prob / min(count + 1, most)))
 
-    def with_confidence(hypothesis: Hypothesis, most: int) -> Hypothesis:
-        count = len(hypothesis.tokens)
-        if not count:
-            return hypothesis
+        with_confidences.append(
+            [
+                replace(hypothesis, decoder_confidence=confidence)
+                for hypothesis, confidence in zip(nbest, confidences, strict=True)
+            ]
+        )
 
-        log_prob = hypothesis.score * count**length_penalty
-        return replace(hypothesis, decoder_confidence=math.exp(log_prob / min(count + 1, most)))
-
-    return [
-        [with_confidence(hypothesis, most) for hypothesis in nbest]
-        for nbest, most in zip(nbests, limits.tolist(), strict=True)
-    ]
+    return with_confidences

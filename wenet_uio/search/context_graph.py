@@ -85,11 +85,11 @@ class ContextGraph:
         self, states: torch.Tensor, tokens: torch.Tensor, wanted: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """As PrefixScorer.extend."""
-        continuation, continues = self._find(states << 32 | tokens.unsqueeze(1))
+        continuation, continues = self._find_transitions(states << 32 | tokens.unsqueeze(1))
 
         # Where no phrase continues, a new one may begin: a transition of state 0, whose key is the
         # token. Else the last transition leads to state 0 without a bonus.
-        beginning, begins = self._find(tokens.contiguous())
+        beginning, begins = self._find_transitions(tokens.contiguous())
         beginning = beginning.masked_fill(~begins, len(self._keys) - 1).unsqueeze(1)
 
         transition = torch.where(continues, continuation, beginning)  # (B, N, K)
@@ -100,7 +100,7 @@ class ContextGraph:
         """As PrefixScorer.end: take back the bonus of incomplete phrases."""
         return -self._pending[states.squeeze(2)]
 
-    def _find(self, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _find_transitions(self, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Look up transitions by their keys `state << 32 | token`.
 
         Returns:
@@ -261,13 +261,13 @@ def _build_automaton(
             if target_number == len(states):
                 states.append(state)
 
-            transitions[number << 32 | token] = target_number, _sum_of_bonus(gains, counted)
+            transitions[number << 32 | token] = target_number, _sum_bonus(gains, counted)
 
     transitions[_NO_KEY] = 0, 0.0
-    return transitions, [_sum_of_bonus(gains, pending) for _, pending in states]
+    return transitions, [_sum_bonus(gains, pending) for _, pending in states]
 
 
-def _sum_of_bonus(gains: Sequence[float], masks: Sequence[int]) -> float:
+def _sum_bonus(gains: Sequence[float], masks: Sequence[int]) -> float:
     """Return the bonus of the tokens of a mask for each level."""
     return sum(map(mul, gains, map(int.bit_count, masks)))
 

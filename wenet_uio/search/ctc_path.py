@@ -29,7 +29,7 @@ class CtcPath(NamedTuple):
 _EMPTY = CtcPath((), (), (), (), ())
 
 
-def collapse(
+def collapse_labels(
     labels: torch.Tensor, scores: torch.Tensor, lengths: torch.Tensor, blank: int
 ) -> list[CtcPath]:
     """Merge repeated labels and remove blanks.
@@ -71,7 +71,10 @@ def collapse(
     )
     rows = zip(*(column.cpu().split(tokens_per_row) for column in columns), strict=True)
 
-    return [CtcPath(*(tuple(column.tolist()) for column in row)) for row in rows]
+    paths: list[CtcPath] = []
+    for row in rows:
+        paths.append(CtcPath(*(tuple(column.tolist()) for column in row)))
+    return paths
 
 
 def ctc_greedy_search(
@@ -89,7 +92,7 @@ def ctc_greedy_search(
     scores, labels = log_probs.max(dim=-1)
     outside = torch.arange(scores.size(1), device=scores.device) >= lengths.unsqueeze(1)
     totals = scores.masked_fill(outside, 0.0).sum(dim=1).tolist()
-    paths = collapse(labels, scores, lengths, blank)
+    paths = collapse_labels(labels, scores, lengths, blank)
 
     return [
         [Hypothesis(path.tokens, total, path.peaks, tuple(map(math.exp, path.scores)))]
@@ -120,4 +123,4 @@ def align_tokens(
     target = torch.tensor([list(tokens)], device=log_probs.device)
     labels, scores = forced_align(log_probs.unsqueeze(0).float(), target, blank=blank)
     length = torch.tensor([log_probs.size(0)], device=log_probs.device)
-    return collapse(labels.long(), scores, length, blank)[0], float(scores.sum())
+    return collapse_labels(labels.long(), scores, length, blank)[0], float(scores.sum())

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from wenet_uio.search.prefix_scorer import PrefixScorer, as_one
+from wenet_uio.search.prefix_scorer import PrefixScorer, join_scorers
 from wenet_uio.search.types import Hypothesis, NBest
 
 MODES = ("ctc_prefix_beam_search", "attention_rescoring")
@@ -84,7 +84,7 @@ class PrefixBeam:
         self._blank = blank
         self._scorers = [scorer.begin() for scorer in scorers]
         state_size = sum(scorer.state_size for scorer in scorers)
-        self._beam = _empty_prefix(batch, beam_size, state_size, device)
+        self._beam = _empty_beam(batch, beam_size, state_size, device)
         self._prefixes: list[list[tuple[int, ...]]] = [[()] * beam_size] * batch
 
     @property
@@ -102,35 +102,36 @@ class PrefixBeam:
         num_prefixes = self._beam.last.size(1)
         num_labels = min(num_prefixes, log_probs.size(2))
         labels = _allowed_labels(log_probs, lengths, num_labels, self._blank)
-        scorer = as_one(self._scorers)
+        scorer = join_scorers(self._scorers)
         history = []
         labels_of_frames = zip(*(tensor.unbind(dim=1) for tensor in labels), strict=True)
         for tokens, scores, blank_scores in labels_of_frames:
-            self._beam, parent, token = _advance(self._beam, tokens, scores, blank_scores, scorer)
+            self._beam, parent, token = _advance_beam(
+                self._beam, tokens, scores, blank_scores, scorer
+            )
             history.append((parent, token))
 
         if history:
-            self._prefixes = _extended(self._prefixes, history)
+            self._prefixes = _extend_prefixes(self._prefixes, history)
 
     def nbests(self) -> list[NBest]:
         """Read the hypotheses of each utterance: at most N, best first, scores with bonuses."""
         beam = self._beam
         totals = beam.score + beam.bonus
-        scorer = as_one(self._scorers)
+        scorer = join_scorers(self._scorers)
         if scorer is not None:
             totals += scorer.end(beam.states)
 
         scores, order = totals.sort(dim=1, descending=True, stable=True)
-        return [
-            [
-                Hypothesis(prefixes[rank], score)
-                for rank, score in zip(ranks, values, strict=True)
-                if score > -torch.inf
-            ]
-            for prefixes, ranks, values in zip(
-                self._prefixes, order.tolist(), scores.tolist(), strict=True
+        nbests: list[NBest] = []
+        utterances = zip(self._prefixes, order.tolist(), scores.tolist(), strict=True)
+        for prefixes, ranks, values in utterances:
+            ranked = zip(ranks, values, strict=True)
+            nbests.append(
+                [Hypothesis(prefixes[rank], score) for rank, score in ranked if score > -torch.inf]
             )
-        ]
+
+        return nbests
 
     @classmethod
     def advance_together(cls, beams: Sequence[PrefixBeam], log_probs: torch.Tensor) -> None:
@@ -196,7 +197,7 @@ def _allowed_labels(
     return _Frames(tokens, token_scores, blank_scores)
 
 
-def _empty_prefix(batch: int, size: int, state_size: int, device: torch.device) -> _Beam:
+def _empty_beam(batch: int, size: int, state_size: int, device: torch.device) -> _Beam:
     """Return beams that hold the empty prefix alone; their other places have the probability 0."""
     impossible = torch.full((batch, size), -torch.inf, dtype=torch.float64, device=device)
     ends_in_blank = impossible.clone()
@@ -215,7 +216,7 @@ def _empty_prefix(batch: int, size: int, state_size: int, device: torch.device) 
     )
 
 
-def _advance(
+def _advance_beam(
     beam: _Beam,
     tokens: torch.Tensor,
     scores: torch.Tensor,
@@ -259,7 +260,7 @@ def _advance(
         totals = torch.cat((staying, extended.flatten(1)), dim=1)
     else:
         staying += beam.bonus
-        extended, bonus, states = _with_bonus(beam, tokens, staying, extended, scorer)
+        extended, bonus, states = _add_bonus(beam, tokens, staying, extended, scorer)
         totals = torch.cat((staying, extended.flatten(1) + bonus[:, num_prefixes:]), dim=1)
 
     # Keep the N best. Choices below N are prefixes that stay, the others are extensions.
@@ -285,7 +286,7 @@ def _advance(
     return beam, parent, token
 
 
-def _with_bonus(
+def _add_bonus(
     beam: _Beam,
     tokens: torch.Tensor,
     staying: torch.Tensor,
@@ -317,7 +318,7 @@ def _with_bonus(
     )
 
 
-def _extended(
+def _extend_prefixes(
     prefixes: list[list[tuple[int, ...]]], history: list[tuple[torch.Tensor, torch.Tensor]]
 ) -> list[list[tuple[int, ...]]]:
     """Extend each utterance's N prefixes by the frames in `history`.
@@ -333,12 +334,13 @@ def _extended(
         rank = parent.gather(1, rank)
 
     emitted = torch.stack(backwards[::-1], dim=2).cpu().numpy()  # (B, N, T)
-    return [
-        [
-            prefixes_of_utterance[origin] + tuple(tokens[tokens != _NOT_A_TOKEN].tolist())
-            for tokens, origin in zip(rows, origins, strict=True)
-        ]
-        for prefixes_of_utterance, rows, origins in zip(
-            prefixes, emitted, rank.tolist(), strict=True
+    extended: list[list[tuple[int, ...]]] = []
+    for former, rows, origins in zip(prefixes, emitted, rank.tolist(), strict=True):
+        extended.append(
+            [
+                former[origin] + tuple(tokens[tokens != _NOT_A_TOKEN].tolist())
+                for tokens, origin in zip(rows, origins, strict=True)
+            ]
         )
-    ]
+
+    return extended

@@ -71,11 +71,11 @@ class CtcPrefixScore:
 
         scores = self._scores_of(candidates)
         prefix = (entering + scores).logsumexp(dim=3)
-        self._new_in_token = _recur(entering, scores)
+        self._new_in_token = _run_recursion(entering, scores)
         after_token = torch.nn.functional.pad(
             self._new_in_token[..., :-1], (1, 0), value=-torch.inf
         )
-        self._new_in_blank = _recur(after_token, self._blanks)
+        self._new_in_blank = _run_recursion(after_token, self._blanks)
 
         # A hypothesis that ends is scored by the paths of itself alone, up to the last frame.
         prefix = torch.where(candidates == self._eos, in_any[..., -1:], prefix)
@@ -109,7 +109,7 @@ class CtcPrefixScore:
         return torch.where(self._outside[:, None, None], after_end.unsqueeze(3), scores)
 
 
-def _recur(entering: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+def _run_recursion(entering: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
     """Compute r[t] = logaddexp(r[t-1], entering[t]) + scores[t] along the last axis, r[-1] = -inf."""
     products = scores.cumsum(dim=-1)
     return products + (entering - (products - scores)).logcumsumexp(dim=-1)

@@ -85,25 +85,21 @@ def decode_encoded(
     encoder_out, lengths = encoded
     size = _group_size(model, encoder_out, search)
     if size >= len(encoder_out):
-        return _search(model, encoded, search, ctc_prefixes)
+        return _search_batch(model, encoded, search, ctc_prefixes)
 
-    groups = [slice(first, first + size) for first in range(0, len(encoder_out), size)]
-    results_of_groups = [
-        _search(
-            model,
-            (encoder_out[rows], lengths[rows]),
-            search._replace(options=search.options.select_utterances(rows)),
-            None if ctc_prefixes is None else ctc_prefixes[rows],
-        )
-        for rows in groups
-    ]
-    return {
-        mode: [nbest for results in results_of_groups for nbest in results[mode]]
-        for mode in search.modes
-    }
+    results: dict[str, list[NBest]] = {mode: [] for mode in search.modes}
+    for first in range(0, len(encoder_out), size):
+        rows = slice(first, first + size)
+        group = encoder_out[rows], lengths[rows]
+        group_search = search._replace(options=search.options.select_utterances(rows))
+        group_prefixes = None if ctc_prefixes is None else ctc_prefixes[rows]
+        for mode, nbests in _search_batch(model, group, group_search, group_prefixes).items():
+            results[mode] += nbests
+
+    return results
 
 
-def _search(
+def _search_batch(
     model: DecodingModel,
     encoded: tuple[torch.Tensor, torch.Tensor],
     search: Search,
@@ -118,7 +114,7 @@ def _search(
     results: dict[str, list[NBest]] = {}
     for mode in search.modes:
         nbests = searches[mode](batch)
-        results[mode] = [_finished(batch, row, nbest) for row, nbest in enumerate(nbests)]
+        results[mode] = [_finish_nbest(batch, row, nbest) for row, nbest in enumerate(nbests)]
 
     return results
 
@@ -144,7 +140,7 @@ def check_search(model: DecodingModel, modes: Sequence[str], options: DecodeOpti
     check_options(model.family, options)
 
 
-def _finished(batch: Decoding, row: int, nbest: NBest) -> NBest:
+def _finish_nbest(batch: Decoding, row: int, nbest: NBest) -> NBest:
     """Return the first `options.nbest` hypotheses of utterance `row`.
 
     With `options.token_times`, they have the frames of their tokens.
@@ -156,10 +152,10 @@ def _finished(batch: Decoding, row: int, nbest: NBest) -> NBest:
         return nbest
 
     log_probs = batch.ctc_log_probs[row, : batch.lengths[row]]
-    return [_with_token_times(hypothesis, log_probs, model.blank) for hypothesis in nbest]
+    return [_add_token_times(hypothesis, log_probs, model.blank) for hypothesis in nbest]
 
 
-def _with_token_times(hypothesis: Hypothesis, log_probs: torch.Tensor, blank: int) -> Hypothesis:
+def _add_token_times(hypothesis: Hypothesis, log_probs: torch.Tensor, blank: int) -> Hypothesis:
     """Add frame and confidence of each token to a hypothesis.
 
     Args:

@@ -62,11 +62,11 @@ class LanguageModel:
         self._bonus, self._unit = bonus, unit
         self._symbol_of, self._splitter = tokenizer.symbol, tokenizer.splitter
         self.most = max(0.0, bonus) if weight >= 0 else torch.inf  # ln P is never above 0
-        self._model = _load(path)
+        self._model = _load_model(path)
         if unit == "token":
             _check_units(self._model, path, tokenizer.symbols)
         self._lock = Lock()  # a server decodes streams and recordings in two threads
-        self._forget()
+        self._clear_tables()
         self._newest: LanguageModel | None = None
         """The copy whose table of extensions new searches share."""
 
@@ -80,7 +80,7 @@ class LanguageModel:
             if self._newest is None or len(self._newest._extensions) > MOST_EXTENSIONS:
                 self._newest = None
                 newest = copy(self)
-                newest._forget()
+                newest._clear_tables()
                 self._newest = newest
             return self._newest
 
@@ -110,11 +110,11 @@ class LanguageModel:
     def end(self, states: torch.Tensor) -> torch.Tensor:
         """As PrefixScorer.end."""
         gains = torch.tensor(
-            [self._end(state) for state in states.flatten().tolist()], dtype=torch.float64
+            [self._score_end(state) for state in states.flatten().tolist()], dtype=torch.float64
         )
         return gains.view(states.shape[:2]).to(states.device)
 
-    def _forget(self) -> None:
+    def _clear_tables(self) -> None:
         """Begin empty tables of states and extensions."""
         import kenlm
 
@@ -124,24 +124,24 @@ class LanguageModel:
         """N-gram state, and the letters of the word that has not ended."""
         self._state_numbers = {self._states[0]: 0}
 
-        self._extensions = _Memo(self._extend)
+        self._extensions = _Memo(self._score_extension)
         """{state << 32 | token: number of the extension}."""
         self._next_states, self._gains = array("q"), array("d")
         """Of each extension."""
 
-    def _extend(self, key: int) -> int:
+    def _score_extension(self, key: int) -> int:
         """Score the extension `state << 32 | token`; returns its number."""
         context, word = self._states[key >> 32]
         symbol = self._symbol_of(key & 0xFFFFFFFF)
         gain = 0.0
 
         if self._unit == "token":
-            context, gain = self._score(context, symbol)
+            context, gain = self._score_unit(context, symbol)
         else:
             if word and self._splitter.starts_word(word, symbol):
                 unit = self._splitter.join([word])
                 if unit:
-                    context, gain = self._score(context, unit)
+                    context, gain = self._score_unit(context, unit)
                 word = ""
             word += symbol
 
@@ -154,18 +154,18 @@ class LanguageModel:
         self._gains.append(gain)
         return len(self._gains) - 1
 
-    def _end(self, number: int) -> float:
+    def _score_end(self, number: int) -> float:
         """Score the last word and the end of a sequence in state `number`."""
         context, word = self._states[number]
         gain = 0.0
         unit = self._splitter.join([word])
         if unit:
-            context, gain = self._score(context, unit)
+            context, gain = self._score_unit(context, unit)
 
-        # `_score` adds the bonus for a unit, which </s> is not.
-        return gain + self._score(context, "</s>")[1] - self._bonus
+        # `_score_unit` adds the bonus for a unit, which </s> is not.
+        return gain + self._score_unit(context, "</s>")[1] - self._bonus
 
-    def _score(self, context: kenlm.State, unit: str) -> tuple[kenlm.State, float]:
+    def _score_unit(self, context: kenlm.State, unit: str) -> tuple[kenlm.State, float]:
         import kenlm
 
         next_context = kenlm.State()
@@ -185,10 +185,10 @@ class _Memo(dict):
         return value
 
 
-def _load(path: str | Path) -> kenlm.Model:
+def _load_model(path: str | Path) -> kenlm.Model:
     """Load a language model; the process keeps it for as long as its file does not change."""
     try:
-        import kenlm  # noqa: F401 - `_loaded` uses the package
+        import kenlm  # noqa: F401 - `_shared_model` uses the package
     except ModuleNotFoundError:
         raise ValueError(
             "--lm_path needs the package kenlm: pip install kenlm (or wenet_uio[lm])"
@@ -198,11 +198,11 @@ def _load(path: str | Path) -> kenlm.Model:
         raise FileNotFoundError(f"{path}: no such language model")
 
     status = Path(path).stat()
-    return _loaded(str(path), status.st_mtime_ns, status.st_size)
+    return _shared_model(str(path), status.st_mtime_ns, status.st_size)
 
 
 @lru_cache(maxsize=1)
-def _loaded(path: str, changed: int, size: int) -> kenlm.Model:
+def _shared_model(path: str, changed: int, size: int) -> kenlm.Model:
     """Load the n-gram model, or return the one in memory if the file has not changed.
 
     All streams and recordings share it. `changed` is the time of the last change, `size` in bytes.

@@ -48,10 +48,12 @@ def possible_modes(model: DecodingModel) -> list[str]:
 
     The weights in the loss of all parts that such a mode needs are above 0.
     """
-    return [mode.name for mode in model.family.decoding.modes if not _untrained(model, mode)]
+    return [
+        mode.name for mode in model.family.decoding.modes if not _untrained_weights(model, mode)
+    ]
 
 
-def _untrained(model: DecodingModel, mode: DecodeMode) -> list[str]:
+def _untrained_weights(model: DecodingModel, mode: DecodeMode) -> list[str]:
     """Return the weights that the mode needs and that are 0."""
     return [weight for weight in mode.needs if getattr(model, weight, 0.0) == 0.0]
 
@@ -60,7 +62,7 @@ def check_parts(model: DecodingModel, modes: Sequence[str]) -> None:
     """Raise a ValueError if `model` is not trained for one of `modes`."""
     check_family(model, modes)
     for name in modes:
-        untrained = _untrained(model, model.family.decoding.modes_by_name[name])
+        untrained = _untrained_weights(model, model.family.decoding.modes_by_name[name])
         if untrained:
             refuse_mode(model, name, untrained[0])
 
@@ -71,7 +73,9 @@ def check_family(model: DecodingModel, modes: Sequence[str]) -> None:
     for name in modes:
         if name not in model.family.decoding.modes_by_name:
             mode = known_modes()[name]
-            untrained = [weight for weight in _untrained(model, mode) if weight != "ctc_weight"]
+            untrained = [
+                weight for weight in _untrained_weights(model, mode) if weight != "ctc_weight"
+            ]
             refuse_mode(model, name, (untrained or list(mode.needs))[0])
 
 
@@ -116,12 +120,12 @@ def check_options(family: Family, options: DecodeOptions) -> None:
         if set_options.intersection(names):
             is_option = "is an option" if len(names) == 1 else "are options"
             raise ValueError(
-                f"{_joined(names)} {is_option} of models {other_family.name}; this model is another"
+                f"{_join_names(names)} {is_option} of models {other_family.name}; this model is another"
             )
         known_options.update(names)
 
 
-def _joined(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     """Return `a, b and c`."""
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last

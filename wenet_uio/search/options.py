@@ -99,12 +99,12 @@ def decode_options(args: argparse.Namespace, **others: Any) -> DecodeOptions:
     values = values_of(DecodeOptions, args, *SEARCH, *PROMPT) | others
     weights = args.search_ctc_weight, args.search_transducer_weight
     if weights != (None, None):
-        values["transducer_weight"] = _share_of_transducer(*weights)
+        values["transducer_weight"] = _transducer_share(*weights)
 
     return DecodeOptions(**values)
 
 
-def _share_of_transducer(ctc: float | None, transducer: float | None) -> float:
+def _transducer_share(ctc: float | None, transducer: float | None) -> float:
     """Return the transducer's share of both weights; the defaults are WeNet's."""
     ctc = 1.0 if ctc is None else ctc
     transducer = 0.0 if transducer is None else transducer
@@ -165,7 +165,7 @@ def build_scorers(
 
     scorers: list[PrefixScorer] = []
     if options.hot_words:
-        scorers.append(_context_graph(options, tokenizer, device, warn, names[0]))
+        scorers.append(_build_hot_words(options, tokenizer, device, warn, names[0]))
 
     if options.language_model:
         scorers.append(
@@ -181,7 +181,7 @@ def build_scorers(
     return scorers
 
 
-def _context_graph(
+def _build_hot_words(
     options: ScorerOptions, tokenizer: Tokenizer, device: torch.device, warn: bool, name: str
 ) -> ContextGraph:
     """Build the hot words; see `build_scorers`."""

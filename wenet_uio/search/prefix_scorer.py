@@ -64,21 +64,23 @@ class Scorers:
         self, states: torch.Tensor, tokens: torch.Tensor, wanted: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """As PrefixScorer.extend."""
-        extended = [scorer.extend(part, tokens, wanted) for scorer, part in self._parts(states)]
+        extended = [
+            scorer.extend(part, tokens, wanted) for scorer, part in self._split_states(states)
+        ]
         next_states = torch.cat([part for part, _ in extended], dim=3)
         gain = torch.stack([gain for _, gain in extended]).sum(dim=0)
         return next_states, gain
 
     def end(self, states: torch.Tensor) -> torch.Tensor:
         """As PrefixScorer.end."""
-        gains = [scorer.end(part) for scorer, part in self._parts(states)]
+        gains = [scorer.end(part) for scorer, part in self._split_states(states)]
         return sum(gains, torch.zeros(states.shape[:2], dtype=torch.float64, device=states.device))
 
-    def _parts(self, states: torch.Tensor) -> list[tuple[PrefixScorer, torch.Tensor]]:
+    def _split_states(self, states: torch.Tensor) -> list[tuple[PrefixScorer, torch.Tensor]]:
         return list(zip(self._scorers, states.split(self._sizes, dim=2), strict=True))
 
 
-def as_one(scorers: Sequence[PrefixScorer]) -> PrefixScorer | None:
+def join_scorers(scorers: Sequence[PrefixScorer]) -> PrefixScorer | None:
     """Return one scorer with the bonuses of all; None without scorers."""
     if not scorers:
         return None

@@ -83,7 +83,7 @@ class Recogniser:
         return FrameClock.of(self.model, self.config.dataset_conf)
 
 
-def operators_of_decoding(config: Config) -> list[str]:
+def decoding_operators(config: Config) -> list[str]:
     """Return `module:name` of the operators of the user that run in decoding."""
     return [operator.use for operator in config.dataset_conf.operators if operator.evaluation]
 
@@ -109,7 +109,7 @@ def load_model_config(
             "audio"
         )
 
-    named = operators_of_decoding(config)
+    named = decoding_operators(config)
     if named and not trust_code:
         raise ConfigError(
             f"{path}: dataset_conf.operators names code that would run: {', '.join(named)}; if you "
@@ -157,7 +157,7 @@ def weights_in(folder: Path) -> Path:
     )
 
 
-def with_dtype(options: DecodeOptions, config: Config, device: torch.device) -> DecodeOptions:
+def resolve_dtype(options: DecodeOptions, config: Config, device: torch.device) -> DecodeOptions:
     """Replace `dtype` None or `auto` by the arithmetic of this model on this device.
 
     `cudnn_attention` of the train.yaml takes effect here, too.
@@ -167,7 +167,7 @@ def with_dtype(options: DecodeOptions, config: Config, device: torch.device) -> 
     return replace(options, dtype=dtype_for(wanted, device))
 
 
-def with_static_batches(config: Config, batch_size: int) -> Config:
+def use_static_batches(config: Config, batch_size: int) -> Config:
     """Copy the config with static batches of `batch_size` utterances, which suit decoding.
 
     Raises:

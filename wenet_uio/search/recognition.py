@@ -80,9 +80,9 @@ def recognize(
         for batch in batches:
             if len(batch):
                 moved = batch.to(device)
-                search_of_batch = _with_languages(search, batch) if has_language else search
+                search_of_batch = _set_languages(search, batch) if has_language else search
                 decoded = decode(model, moved.feats, moved.feats_lengths, *search_of_batch)
-                _add(recognition, batch.keys, decoded, tokenizer, clock)
+                _add_hypotheses(recognition, batch.keys, decoded, tokenizer, clock)
 
             recognition.skipped.extend(batch.skipped)
             recognition.seconds += batch.seconds
@@ -91,14 +91,14 @@ def recognize(
     return recognition
 
 
-def _with_languages(search: Search, batch: Batch) -> Search:
+def _set_languages(search: Search, batch: Batch) -> Search:
     """Return the search with the language of each utterance: its field `lang`, else the option."""
     assert not isinstance(search.options.language, tuple)
     languages = tuple(fields.get("lang") or search.options.language for fields in batch.extra)
     return search._replace(options=replace(search.options, language=languages))
 
 
-def _add(
+def _add_hypotheses(
     recognition: Recognition,
     keys: Iterable[str],
     decoded: dict[str, list[NBest]],
@@ -111,11 +111,11 @@ def _add(
             recognition.texts[mode][key] = tokenizer.detokenize(nbest[0].tokens)
             if clock:
                 recognition.nbests[mode][key] = [
-                    as_json(hypothesis, tokenizer, clock) for hypothesis in nbest
+                    hypothesis_record(hypothesis, tokenizer, clock) for hypothesis in nbest
                 ]
 
 
-def keys_of(corpus: Corpus) -> list[str]:
+def corpus_keys(corpus: Corpus) -> list[str]:
     """Return keys of all utterances, in the order of the list."""
     return [
         corpus.key(SampleRef(shard, row))
@@ -124,7 +124,9 @@ def keys_of(corpus: Corpus) -> list[str]:
     ]
 
 
-def as_json(hypothesis: Hypothesis, tokenizer: Tokenizer, clock: FrameClock) -> dict[str, Any]:
+def hypothesis_record(
+    hypothesis: Hypothesis, tokenizer: Tokenizer, clock: FrameClock
+) -> dict[str, Any]:
     """Return a hypothesis as an object of nbest.jsonl.
 
     The object has `text` and `score`. If the hypothesis has token times, the object also has

@@ -42,7 +42,10 @@ def attention_rescoring(
         reverse_weight = 0.0
 
     encoder_out, lengths = encoded
-    starts = _starts(model, lengths, prompts)
+    starts = prompts
+    if starts is None:
+        starts = torch.full((len(lengths), 1), model.sos, device=lengths.device)
+
     owners = [utterance for utterance, nbest in enumerate(nbests) for _ in nbest]
     hypotheses = [hypothesis for nbest in nbests for hypothesis in nbest]
     scores: list[float] = []
@@ -70,15 +73,6 @@ def _scored_together(model: RescoringModel, hypotheses: list[Hypothesis], prompt
     return min(max(most_rows, 1), _MOST_ROWS)
 
 
-def _starts(
-    model: RescoringModel, lengths: torch.Tensor, prompts: torch.Tensor | None
-) -> torch.Tensor:
-    """Return the first tokens (B, P) of the decoder: the prompts, or sos."""
-    if prompts is not None:
-        return prompts
-    return torch.full((len(lengths), 1), model.sos, device=lengths.device)
-
-
 def _decoder_scores(
     model: RescoringModel,
     tokens: list[tuple[int, ...]],
@@ -98,15 +92,17 @@ def _decoder_scores(
     )
     # The first token that counts follows the last one of the prompt.
     known = prompts.size(1) - 1
-    scores = _sum_of_next(forward_logits[:, known:], hyps[:, known:], lengths - known, model.eos)
+    scores = _sum_next_scores(
+        forward_logits[:, known:], hyps[:, known:], lengths - known, model.eos
+    )
     if reverse_weight > 0:
-        reverse_scores = _sum_of_next(backward_logits, reverse, lengths, model.eos)
+        reverse_scores = _sum_next_scores(backward_logits, reverse, lengths, model.eos)
         scores = (1 - reverse_weight) * scores + reverse_weight * reverse_scores
 
     return scores
 
 
-def _sum_of_next(
+def _sum_next_scores(
     logits: torch.Tensor, hyps: torch.Tensor, lengths: torch.Tensor, eos: int
 ) -> torch.Tensor:
     """Sum the log-probabilities of the next tokens in each sequence.

@@ -27,7 +27,7 @@ def ctc_prefix_beam_search(batch: Decoding) -> list[NBest]:
 
 def attention(batch: Decoding[ASRModel]) -> list[NBest]:
     """Decode in the mode attention."""
-    return _attended(batch, None)
+    return _search_attention(batch, None)
 
 
 def joint_ctc_attention(batch: Decoding[ASRModel]) -> list[NBest]:
@@ -39,19 +39,20 @@ def joint_ctc_attention(batch: Decoding[ASRModel]) -> list[NBest]:
     ctc = CtcPrefixScore(
         batch.ctc_log_probs, batch.lengths, options.ctc_weight, model.blank, model.eos
     )
-    return _attended(batch, ctc)
+    return _search_attention(batch, ctc)
 
 
-def _attended(batch: Decoding[ASRModel], ctc: CtcPrefixScore | None) -> list[NBest]:
+def _search_attention(batch: Decoding[ASRModel], ctc: CtcPrefixScore | None) -> list[NBest]:
     """Search with the attention decoder, from the prompt to the finished text."""
     nbests = attention_beam_search(
         batch.model, batch.encoder_out, batch.lengths, batch.options, batch.prompts, ctc
     )
     rules = batch.prompts.rules
     if rules is not None:
-        nbests = [[rules.finish(hypothesis) for hypothesis in nbest] for nbest in nbests]
+        for row, nbest in enumerate(nbests):
+            nbests[row] = [rules.finish(hypothesis) for hypothesis in nbest]
 
-    return _with_languages(nbests, batch.prompts.languages)
+    return _set_languages(nbests, batch.prompts.languages)
 
 
 def attention_rescoring(batch: Decoding[AttentionModel]) -> list[NBest]:
@@ -66,7 +67,7 @@ def attention_rescoring(batch: Decoding[AttentionModel]) -> list[NBest]:
         _reverse_weight(batch),
         prompts.tokens,
     )
-    return _with_languages(nbests, prompts.languages)
+    return _set_languages(nbests, prompts.languages)
 
 
 def _reverse_weight(batch: Decoding[AttentionModel]) -> float:
@@ -76,14 +77,15 @@ def _reverse_weight(batch: Decoding[AttentionModel]) -> float:
     return batch.model.reverse_weight if batch.model.decoder.bidirectional else 0.0
 
 
-def _with_languages(nbests: list[NBest], languages: Sequence[str]) -> list[NBest]:
+def _set_languages(nbests: list[NBest], languages: Sequence[str]) -> list[NBest]:
     """Add the language of each utterance to its hypotheses.
 
     `languages` is empty for a model without prompts.
     """
     if not languages:
         return nbests
-    return [
-        [replace(hypothesis, language=language) for hypothesis in nbest]
-        for nbest, language in zip(nbests, languages, strict=True)
-    ]
+
+    with_languages: list[NBest] = []
+    for nbest, language in zip(nbests, languages, strict=True):
+        with_languages.append([replace(hypothesis, language=language) for hypothesis in nbest])
+    return with_languages

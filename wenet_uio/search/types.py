@@ -137,7 +137,12 @@ class DecodeOptions(RequestOptions):
             if weight is not None and not 0 <= weight <= 1:
                 raise ValueError(f"{name}: expected 0 to 1, found {weight}")
 
-        _check_penalty(self.blank_penalty)
+        if not abs(self.blank_penalty) <= MOST_PENALTY:  # NaN is refused too
+            raise ValueError(
+                f"blank_penalty: expected {-MOST_PENALTY:g} to {MOST_PENALTY:g}, found "
+                f"{self.blank_penalty:g}"
+            )
+
         if self.dtype not in (None, *DTYPES):
             raise ValueError(f"dtype: expected {', '.join(DTYPES)}, found {self.dtype}")
 
@@ -151,10 +156,3 @@ class DecodeOptions(RequestOptions):
         if not isinstance(self.language, tuple):
             return self
         return replace(self, language=self.language[rows])
-
-
-def _check_penalty(penalty: float) -> None:
-    if not abs(penalty) <= MOST_PENALTY:  # NaN is refused too
-        raise ValueError(
-            f"blank_penalty: expected {-MOST_PENALTY:g} to {MOST_PENALTY:g}, found {penalty:g}"
-        )

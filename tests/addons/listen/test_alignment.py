@@ -7,7 +7,7 @@ import torch
 from wenet_uio.addons.listen.alignment import (
     Alignment,
     Interval,
-    align,
+    align_transcript,
     write_alignments,
     write_clean_list,
     write_ctm,
@@ -32,7 +32,7 @@ def posteriors(labels, sure=0.9):
 
 def test_tokens_and_words_get_the_frames_that_emit_them():
     heard = [0, 2, 2, 3, 0, 1, 3, 0, 4, 4, 0]
-    found = align(posteriors(heard), [2, 3, 1, 3, 4], TOKENIZER, CLOCK, 0.5, blank=0)
+    found = align_transcript(posteriors(heard), [2, 3, 1, 3, 4], TOKENIZER, CLOCK, 0.5, blank=0)
     assert [each.text for each in found.tokens] == ["a", "b", "▁", "b", "我"]
     assert [each.start for each in found.tokens] == pytest.approx([0.06, 0.14, 0.22, 0.26, 0.34])
     assert [each.end for each in found.tokens] == pytest.approx([0.14, 0.18, 0.26, 0.3, 0.42])
@@ -47,17 +47,17 @@ def test_tokens_and_words_get_the_frames_that_emit_them():
 
 def test_a_wrong_text_scores_below_the_right_one():
     heard = posteriors([0, 2, 2, 3, 0, 1, 3, 0])
-    right = align(heard, [2, 3, 1, 3], TOKENIZER, CLOCK, 0.5, blank=0)
-    wrong = align(heard, [2, 4, 1, 3], TOKENIZER, CLOCK, 0.5, blank=0)
+    right = align_transcript(heard, [2, 3, 1, 3], TOKENIZER, CLOCK, 0.5, blank=0)
+    wrong = align_transcript(heard, [2, 4, 1, 3], TOKENIZER, CLOCK, 0.5, blank=0)
     assert right.score == pytest.approx(0.0, abs=1e-5)
     assert wrong.score == pytest.approx(
         (torch.tensor(0.025).log() - torch.tensor(0.9).log()).item() / 4, abs=1e-4
     )
-    assert align(heard, [2] * 5, TOKENIZER, CLOCK, 0.5, blank=0) is None
+    assert align_transcript(heard, [2] * 5, TOKENIZER, CLOCK, 0.5, blank=0) is None
 
 
 def test_an_empty_text_has_no_intervals():
-    found = align(posteriors([0, 0]), [], TOKENIZER, CLOCK, 0.1, blank=0)
+    found = align_transcript(posteriors([0, 0]), [], TOKENIZER, CLOCK, 0.1, blank=0)
     assert (found.tokens, found.words, found.score) == ((), (), pytest.approx(0.0))
 
 

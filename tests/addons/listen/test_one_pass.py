@@ -87,7 +87,7 @@ def frames_of(folder: Path, source: str) -> tuple[Transcriber, RecordingFrames]:
     """A transcriber, and the frames that it makes of a recording."""
     search = Search(["ctc_greedy_search"], DecodeOptions())
     transcriber = Transcriber(load_recogniser(folder), search, one_pass=True)
-    return transcriber, transcriber._frames(source, 0)
+    return transcriber, transcriber._one_pass_frames(source, 0)
 
 
 @pytest.mark.parametrize("rate", [RATE, 8000])

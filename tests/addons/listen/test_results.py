@@ -5,7 +5,7 @@ from itertools import accumulate, pairwise
 
 import pytest
 
-from wenet_uio.addons.listen.results import GAP, LONGEST, WIDEST, cues_of, srt
+from wenet_uio.addons.listen.results import GAP, LONGEST, WIDEST, cut_cues, srt_lines
 
 
 def timed(words, seconds):
@@ -26,7 +26,7 @@ def timed(words, seconds):
 )
 def test_no_subtitle_is_longer_or_wider_than_its_limits(words):
     text = "".join(words)
-    cues = cues_of(text, timed(words, 0.14))
+    cues = cut_cues(text, timed(words, 0.14))
     assert "".join(cue.text for cue in cues) == text
     assert max(len(cue.text) for cue in cues) <= WIDEST
     assert max(cue.end - cue.start for cue in cues) <= LONGEST + 1e-6
@@ -34,7 +34,7 @@ def test_no_subtitle_is_longer_or_wider_than_its_limits(words):
 
 
 def test_a_long_word_of_few_letters_is_not_cut():
-    assert cues_of("oh no", [("oh", 0.0, 9.0), ("no", 9.0, 18.0)]) == [
+    assert cut_cues("oh no", [("oh", 0.0, 9.0), ("no", 9.0, 18.0)]) == [
         (0.0, 9.0, "oh"),
         (9.0, 18.0, "no"),
     ]
@@ -42,9 +42,9 @@ def test_a_long_word_of_few_letters_is_not_cut():
 
 def test_a_subtitle_does_not_begin_with_a_punctuation_mark():
     text = "好" * WIDEST + "。好"
-    cues = cues_of(text, timed(text, 0.05))
+    cues = cut_cues(text, timed(text, 0.05))
     assert [cue.text for cue in cues] == ["好" * WIDEST + "。", "好"]
-    assert cues_of("。", [("。", 0.0, 1.0)]) == [(0.0, 1.0, "。")]
+    assert cut_cues("。", [("。", 0.0, 1.0)]) == [(0.0, 1.0, "。")]
 
 
 def test_subtitles_have_every_word_once_for_random_pauses():
@@ -56,8 +56,8 @@ def test_subtitles_have_every_word_once_for_random_pauses():
             time = start + draw.uniform(0.05, 1.5)
             words.append(("ab" * draw.randint(1, 6), start, time))
         text = " ".join(word for word, _, _ in words)
-        cues = cues_of(text, words)
+        cues = cut_cues(text, words)
         assert " ".join(cue.text for cue in cues) == text
         pauses = sum(right[1] - left[2] > GAP for left, right in pairwise(words))
         assert len(cues) >= pauses + bool(words)
-        assert len(list(srt(cues))) == len(cues)
+        assert len(list(srt_lines(cues))) == len(cues)

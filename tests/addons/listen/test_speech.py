@@ -5,7 +5,7 @@ import pytest
 import soundfile
 
 from wenet_uio.addons.listen import speech
-from wenet_uio.addons.listen.speech import Segment, channel_levels, speech_segments, windows
+from wenet_uio.addons.listen.speech import Segment, channel_levels, cut_windows, speech_segments
 from wenet_uio.audio.read import AudioReader
 
 RATE = 8000
@@ -120,7 +120,7 @@ def test_levels_are_those_of_the_signal_and_audio_is_read_in_blocks(tmp_path, mo
 
 @pytest.mark.parametrize("seconds", [0.01, 3.9, 4, 19.9, 20, 20.01, 36, 37, 600])
 def test_windows_cover_a_segment_and_overlap(seconds):
-    found = list(windows(Segment(5.0, 5.0 + seconds), 20.0, 4.0))
+    found = list(cut_windows(Segment(5.0, 5.0 + seconds), 20.0, 4.0))
     assert found[0].start == 5.0
     assert found[-1].end == 5.0 + seconds
     assert max(end - start for start, end in found) <= 20.0 + 1e-6

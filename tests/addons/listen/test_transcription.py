@@ -3,9 +3,9 @@ import random
 import pytest
 
 from wenet_uio.addons.listen.options import Cutting
-from wenet_uio.addons.listen.passages import Passage, Token, join
-from wenet_uio.addons.listen.results import TAIL, srt
-from wenet_uio.addons.listen.speech import Segment, windows
+from wenet_uio.addons.listen.passages import Passage, Token, join_windows
+from wenet_uio.addons.listen.results import TAIL, srt_lines
+from wenet_uio.addons.listen.speech import Segment, cut_windows
 from wenet_uio.addons.listen.transcription import Transcriber
 from wenet_uio.search.recogniser import FrameClock
 from wenet_uio.search.types import Hypothesis
@@ -27,10 +27,12 @@ def test_windows_join_to_the_tokens_of_the_recording_despite_jitter(vocabulary):
         ]
         said = [Token(draw.randrange(vocabulary), time, 1.0) for time in times]
         joined, end = None, 0.0
-        for window in windows(Segment(0.0, 61.0), 20.0, 4.0):
+        for window in cut_windows(Segment(0.0, 61.0), 20.0, 4.0):
             heard = [token for token in said if window.start <= token.time < window.end]
             heard = [token._replace(time=token.time + draw.uniform(-0.02, 0.02)) for token in heard]
-            joined = heard if joined is None else join(joined, heard, Segment(window.start, end))
+            joined = (
+                heard if joined is None else join_windows(joined, heard, Segment(window.start, end))
+            )
             end = window.end
         assert units(joined) == units(said)
 
@@ -38,14 +40,14 @@ def test_windows_join_to_the_tokens_of_the_recording_despite_jitter(vocabulary):
 def test_errors_at_the_edges_of_windows_are_removed():
     left = [Token(1, 1.0, 1), Token(2, 2.0, 1), Token(3, 3.0, 1), Token(99, 3.9, 1)]  # cut at 4 s
     right = [Token(98, 2.0, 1), Token(3, 3.0, 1), Token(4, 4.0, 1)]  # begins at 2 s
-    assert units(join(left, right, Segment(2.0, 4.0))) == [1, 2, 3, 4]
+    assert units(join_windows(left, right, Segment(2.0, 4.0))) == [1, 2, 3, 4]
 
 
 def test_windows_without_a_common_token_are_cut_at_the_middle():
     left = [Token(1, 2.5, 1), Token(2, 3.5, 1)]
     right = [Token(3, 2.6, 1), Token(4, 3.6, 1)]
-    assert units(join(left, right, Segment(2.0, 4.0))) == [1, 4]
-    assert units(join([], right, Segment(2.0, 4.0))) == [4]
+    assert units(join_windows(left, right, Segment(2.0, 4.0))) == [1, 4]
+    assert units(join_windows([], right, Segment(2.0, 4.0))) == [4]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +129,7 @@ def test_subtitles_break_at_pauses_between_words_and_do_not_overlap():
     passages = [said("ab cd", 0.5), said("ef", 1.2), said("gh " * 60, 3600.0)]
     cues = [
         cue.split("\n")
-        for cue in srt([cue for each in passages for cue in Spelling().segment(each).cues()])
+        for cue in srt_lines([cue for each in passages for cue in Spelling().segment(each).cues()])
     ]
     assert [cue[0] for cue in cues] == [str(number + 1) for number in range(len(cues))]
     assert cues[0][1:3] == ["00:00:00,480 --> 00:00:01,180", "ab cd"]  # the next cue begins

@@ -75,7 +75,7 @@ def test_a_stream_that_fails_ends_alone_and_the_others_go_on(recogniser, speech)
         def open_stream(name):
             stream = recogniser.live(endpoints={})
             if name == "broken":
-                stream._absorb = None  # fails where no check of ours looks
+                stream._absorb_audio = None  # fails where no check of ours looks
             return stream
 
         def deliver(name, heard):

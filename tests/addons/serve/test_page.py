@@ -13,7 +13,7 @@ import soundfile
 import wenet_uio
 from tests.support.serve.browser import OTHER_HOST, chromium, words_of
 from tests.support.serve.clients import served
-from wenet_uio.addons.listen.results import Cue, srt, vtt
+from wenet_uio.addons.listen.results import Cue, srt_lines, vtt_lines
 from wenet_uio.addons.listen.tracks import parse_channel
 from wenet_uio.addons.serve.messages import cue_of
 from wenet_uio.addons.serve.options import ServeOptions
@@ -160,8 +160,8 @@ def test_a_chosen_file_shows_the_text_and_the_subtitles_of_the_python_interface(
     transcript = digits.transcribe(recording)
     assert words_of(page) == transcript.text == SPOKEN
     cues = cues_of(transcript)
-    assert downloaded(page, "SRT") == ("digits.srt", "\n".join(srt(cues)))
-    assert downloaded(page, "VTT") == ("digits.vtt", "\n".join(vtt(cues)))
+    assert downloaded(page, "SRT") == ("digits.srt", "\n".join(srt_lines(cues)))
+    assert downloaded(page, "VTT") == ("digits.vtt", "\n".join(vtt_lines(cues)))
     page.get_by_role("button", name="Copy").click()
     page.get_by_text("Copied").wait_for()
     assert page.evaluate("navigator.clipboard.readText()") == SPOKEN
@@ -196,7 +196,7 @@ def test_the_channels_of_a_call_are_chosen_and_named(
     )
     times = page.locator(".segment .time").all_inner_texts()
     assert [time.split()[1:] for time in times] == [[name] for name in names] or not names
-    assert downloaded(page, "SRT") == ("call.srt", "\n".join(srt(cues_of(transcript))))
+    assert downloaded(page, "SRT") == ("call.srt", "\n".join(srt_lines(cues_of(transcript))))
     page.get_by_role("button", name="Copy").click()
     page.get_by_text("Copied").wait_for()
     assert page.evaluate("navigator.clipboard.readText()") == transcript.text

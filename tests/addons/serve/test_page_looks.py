@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from tests.support.serve.browser import chromium
-from wenet_uio.addons.listen.results import Cue, srt, vtt
+from wenet_uio.addons.listen.results import Cue, srt_lines, vtt_lines
 
 STATIC = Path(str(files("wenet_uio.addons.serve") / "static"))
 WORDS = [("sure", 0.99), ("fairly", 0.8), ("unsure", 0.6), ("guess", 0.2), ("plain", None)]
@@ -265,7 +265,7 @@ def test_subtitles_are_those_of_the_package(visitor, server):
     made = visitor.visit(server.url).evaluate(
         script, [[cue._asdict() for cue in cues] for cues in lists]
     )
-    assert made == [["\n".join(srt(cues)), "\n".join(vtt(cues))] for cues in lists]
+    assert made == [["\n".join(srt_lines(cues)), "\n".join(vtt_lines(cues))] for cues in lists]
 
 
 @pytest.mark.parametrize("path", sorted(STATIC.iterdir()), ids=lambda path: path.name)

@@ -47,8 +47,8 @@ from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.types import Skipped
 from wenet_uio.models import build_trained
-from wenet_uio.search.recogniser import FrameClock, load_model_config, with_static_batches
-from wenet_uio.search.recognition import keys_of
+from wenet_uio.search.recogniser import FrameClock, load_model_config, use_static_batches
+from wenet_uio.search.recognition import corpus_keys
 from wenet_uio.text.tokenizer import build_tokenizer
 from wenet_uio.train.distributed import World, use_cpu_threads
 
@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     world = World.from_environment(args.device)
     use_cpu_threads(world, args.num_workers)
     config = load_model_config(args.config, config_overrides(args), trust_code=args.trust_code)
-    config = with_static_batches(config, args.batch_size)
+    config = use_static_batches(config, args.batch_size)
     tokenizer = build_tokenizer(config)
     # Empty batches name what could not be read.
     options = LoaderOptions(rank=0, world_size=1, num_workers=args.num_workers, empty_batches=True)
@@ -129,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     alignments.skipped.extend(Skipped(key, "not indexed", reason) for key, reason in corpus.bad)
     alignments.by_key = {
-        key: alignments.by_key[key] for key in keys_of(corpus) if key in alignments.by_key
+        key: alignments.by_key[key] for key in corpus_keys(corpus) if key in alignments.by_key
     }
 
     poor = alignments.poor(args.min_score)

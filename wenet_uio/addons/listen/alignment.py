@@ -116,7 +116,7 @@ def _align_batch(
         labels = batch.target[row, : batch.target_lengths[row]].tolist()
         seconds = int(batch.feats_lengths[row]) * clock.shift
         utterance = log_probs[row, : lengths[row]]
-        alignment = align(utterance, labels, tokenizer, clock, seconds, model.blank)
+        alignment = align_transcript(utterance, labels, tokenizer, clock, seconds, model.blank)
 
         if alignment is None:
             reason = f"{len(labels)} tokens do not fit {len(utterance)} encoder frames"
@@ -125,7 +125,7 @@ def _align_batch(
             alignments.by_key[key] = alignment
 
 
-def align(
+def align_transcript(
     log_probs: torch.Tensor,
     labels: list[int],
     tokenizer: Tokenizer,
@@ -205,7 +205,7 @@ def write_textgrid(alignment: Alignment, file: IO[str]) -> None:
     file.write(f"xmin = 0\nxmax = {end:.3f}\ntiers? <exists>\nsize = 2\nitem []:\n")
 
     for number, tier in enumerate(("words", "tokens"), 1):
-        intervals = _without_gaps(getattr(alignment, tier), end)
+        intervals = _fill_gaps(getattr(alignment, tier), end)
         file.write(
             f'    item [{number}]:\n        class = "IntervalTier"\n        name = "{tier}"\n'
         )
@@ -222,7 +222,7 @@ def write_textgrid(alignment: Alignment, file: IO[str]) -> None:
             file.write('            text = "{}"\n'.format(text.replace('"', '""')))
 
 
-def _without_gaps(intervals: Iterable[Interval], end: float) -> list[tuple[float, float, str]]:
+def _fill_gaps(intervals: Iterable[Interval], end: float) -> list[tuple[float, float, str]]:
     """List (start, end, text) of a tier; gaps become intervals without text, as Praat needs."""
     filled: list[tuple[float, float, str]] = []
     filled_until = 0.0

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from wenet_uio.addons.listen.endpoint import BLANK_THRESHOLD, Endpointer, silent_by_blank
-from wenet_uio.addons.listen.live import END, LiveOptions, LiveStream, attempt
+from wenet_uio.addons.listen.live import END, LiveOptions, LiveStream, try_step
 from wenet_uio.addons.listen.options import Cutting
 from wenet_uio.addons.listen.speech import Segment
 from wenet_uio.addons.listen.stream_audio import StreamFeatures
@@ -107,10 +107,10 @@ class ChunkStream(LiveStream):
         """As LiveStream.ready."""
         if self.finished:
             return False
-        return self._audio.ended or self._audio.queued >= self._wanted
+        return self._audio.ended or self._audio.queued >= self._wanted_samples
 
     @property
-    def _wanted(self) -> int:
+    def _wanted_samples(self) -> int:
         """Queued samples with which a chunk is complete."""
         missing = self._encoder.missing
         if not missing:
@@ -118,32 +118,32 @@ class ChunkStream(LiveStream):
         return math.ceil(self._features.missing_samples(missing) * self._audio.ratio)
 
     @property
-    def _recognised(self) -> float:
-        return self._begin / self._rate + self._frames * self._transcriber.clock.step
+    def _recognised_seconds(self) -> float:
+        return self._utterance_start / self._rate + self._frames * self._transcriber.clock.step
 
     @staticmethod
     def step(streams: Sequence[ChunkStream]) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """As LiveStream.step: features, a chunk of each stream, CTC, search, ends of utterances."""
-        active = [stream for stream in streams if attempt([stream], stream._absorb)]
+        active = [stream for stream in streams if try_step([stream], stream._absorb_audio)]
         complete = [stream for stream in active if not stream._encoder.missing]
         outputs = encode_chunks([stream._encoder for stream in complete])
         chunks = list(zip(complete, outputs, strict=True))
-        for indexes in places_of_equal(stream._kind(output) for stream, output in chunks):
+        for indexes in places_of_equal(stream._batch_kind(output) for stream, output in chunks):
             _search_chunks([chunks[index] for index in indexes])
 
         # The search may have ended a stream by an error.
         for stream in active:
             if not stream.finished:
-                attempt([stream], stream._settle)
+                try_step([stream], stream._produce_event)
 
-    def _kind(self, output: torch.Tensor) -> Hashable:
+    def _batch_kind(self, output: torch.Tensor) -> Hashable:
         """Return what is equal in chunks that are searched together."""
         return id(self._model), self._search.options.blank_penalty, output.size(1)
 
-    def _absorb(self) -> None:
+    def _absorb_audio(self) -> None:
         """Compute the features that the next chunk needs from the queued samples."""
         while self._encoder.missing:
-            samples = self._take(self._wanted)
+            samples = self._take_heard(self._wanted_samples)
             if samples is None:
                 return
             if self._is_quiet:
@@ -169,7 +169,7 @@ class ChunkStream(LiveStream):
             labels: best label of each frame.
             silent: (T',) whether the model finds blank in each frame.
         """
-        silent = self._silent(silent)
+        silent = self._silent_frames(silent)
         self._encoded.append(encoded)
         self._frames += len(labels)
         for label in labels:
@@ -179,7 +179,7 @@ class ChunkStream(LiveStream):
 
         self._rule = self._endpointer.accept(silent, bool(self._units)) or ""
 
-    def _silent(self, blank: np.ndarray) -> np.ndarray:
+    def _silent_frames(self, blank: np.ndarray) -> np.ndarray:
         """Tell which frames of the next chunk are silent for the rules, (T',).
 
         Quiet frames are silent: a model may hear words in quiet that it was not trained with. Loud
@@ -192,7 +192,7 @@ class ChunkStream(LiveStream):
             return blank
 
         clock = self._transcriber.clock
-        last_speech = (self._gate.last_speech - self._begin) / self._rate
+        last_speech = (self._gate.last_speech - self._utterance_start) / self._rate
         silent = np.zeros(len(blank), bool)
         for frame, is_blank in enumerate(blank):
             self._blank_frames = self._blank_frames + 1 if is_blank else 0
@@ -201,7 +201,7 @@ class ChunkStream(LiveStream):
 
         return silent
 
-    def _settle(self) -> None:
+    def _produce_event(self) -> None:
         """Produce the Partial or the Final."""
         if self._audio.empty and self._encoder.missing:
             self._rule = END
@@ -209,31 +209,31 @@ class ChunkStream(LiveStream):
         if self._rule:
             self._finish_utterance()
         elif self._partial_beam and self._beam is not None:
-            self._show(self._texts(self._beam.nbests()[0]))
+            self._show_partial(self._hypothesis_texts(self._beam.nbests()[0]))
         else:
-            self._show([self._transcriber.tokenizer.detokenize(self._units)])
+            self._show_partial([self._transcriber.tokenizer.detokenize(self._units)])
 
     def _finish_utterance(self) -> None:
         """Recognise the whole utterance, and begin the next one."""
         clock, rule = self._transcriber.clock, self._rule
-        start = self._begin / self._rate
+        start = self._utterance_start / self._rate
         end = self._audio.seconds if rule == END else start + clock.edge(self._frames)
         count = self._heard if rule == END else round(self._frames * clock.step * self._rate)
         tokens, texts = [], []
 
         if self._cutting is None and self._frames:
-            nbest = self._decode()
+            nbest = self._search_utterance()
             tokens = self._transcriber.tokens(nbest[0], Segment(start, end))
-            texts = self._texts(nbest)
+            texts = self._hypothesis_texts(nbest)
 
         speech, speech_start = self._end_speech(count)
         if self._cutting is not None and count:
             tokens, texts = self._recognise_again(speech, speech_start, self._cutting)
 
         self._start_utterance()
-        self._conclude(end, tokens, texts, rule)
+        self._conclude_utterance(end, tokens, texts, rule)
 
-    def _decode(self) -> NBest:
+    def _search_utterance(self) -> NBest:
         """Search the encoder frames of the utterance; prefix beam search has run already."""
         encoded = torch.cat(self._encoded, dim=1)
         lengths = torch.tensor([self._frames], device=encoded.device)
@@ -242,7 +242,7 @@ class ChunkStream(LiveStream):
         ((nbest,),) = results.values()  # one mode, one utterance
         return nbest
 
-    def _texts(self, nbest: NBest) -> list[str]:
+    def _hypothesis_texts(self, nbest: NBest) -> list[str]:
         """Return the texts of the hypotheses, as many as `nbest` of the options."""
         detokenize = self._transcriber.tokenizer.detokenize
         return [detokenize(hypothesis.tokens) for hypothesis in nbest[: self._search.options.nbest]]
@@ -267,4 +267,4 @@ def _search_chunks(chunks: Sequence[tuple[ChunkStream, torch.Tensor]]) -> None:
     for indexes in places_of_equal(beam.kind for _, beam in with_beam):
         rows, beams = zip(*(with_beam[index] for index in indexes), strict=True)
         members = [streams[row] for row in rows]
-        attempt(members, PrefixBeam.advance_together, beams, log_probs[list(rows)])
+        try_step(members, PrefixBeam.advance_together, beams, log_probs[list(rows)])

@@ -69,7 +69,12 @@ class Endpointer:
 
         # Count whole frames: a sum of steps would collect rounding errors.
         self._rules = [
-            (name, rule.needs_words, _frames(rule.silence, step), _frames(rule.length, step))
+            (
+                name,
+                rule.needs_words,
+                _whole_frames(rule.silence, step),
+                _whole_frames(rule.length, step),
+            )
             for name, rule in rules.items()
         ]
         self._length = self._silence = 0
@@ -112,6 +117,6 @@ def silent_by_blank(
     return np.exp(log_probs[:, blank]) > threshold
 
 
-def _frames(seconds: float, step: float) -> int:
+def _whole_frames(seconds: float, step: float) -> int:
     # A time that is a whole number of frames up to rounding must not become one frame more.
     return int(np.ceil(seconds / step - 1e-6))

@@ -45,7 +45,7 @@ class Input:
         self.name = f"input {number}"
 
         if sample_rate is not None:
-            self._audio = samples_of(audio, sample_rate)
+            self._audio = make_samples(audio, sample_rate)
         elif isinstance(audio, (str, os.PathLike)):
             self.name = os.fspath(audio)
         elif hasattr(audio, "read"):
@@ -69,7 +69,7 @@ class Input:
             AudioError: a file object gives text instead of bytes.
         """
         if self._opened is None:
-            self._opened = self._read()
+            self._opened = self._read_source()
         return self._opened
 
     def close(self, tracks: Tracks, *, has_words: bool) -> None:
@@ -90,7 +90,7 @@ class Input:
 
         self._opened = None
 
-    def _read(self) -> Source:
+    def _read_source(self) -> Source:
         """Return what decoders read: a local path, the bytes of anything else, or samples."""
         audio: Any = self._audio
         if hasattr(audio, "read"):
@@ -113,7 +113,7 @@ class Input:
         return str(audio)
 
 
-def inputs_of(audio: Any, samples: Any, sample_rate: int | None) -> tuple[list[Input], bool]:
+def make_inputs(audio: Any, samples: Any, sample_rate: int | None) -> tuple[list[Input], bool]:
     """Return the inputs, and whether they are several.
 
     Raises:
@@ -131,7 +131,7 @@ def inputs_of(audio: Any, samples: Any, sample_rate: int | None) -> tuple[list[I
     return inputs, several
 
 
-def samples_of(samples: Any, sample_rate: int) -> Samples:
+def make_samples(samples: Any, sample_rate: int) -> Samples:
     """Return samples (N,) or (N, channels), int16 or floats from -1 to 1, as a recording.
 
     Raises:
@@ -164,8 +164,8 @@ def _silence_warning(source: Source, tracks: Tracks) -> str:
         return ""
     with_sound = [number for number, silent in enumerate(is_silent_channel) if not silent]
     return (
-        f"channel {_listed(numbers)} is silent (below {SILENT:g} dBFS); channels with sound: "
-        f"{_listed(with_sound)}; {ADVICE}"
+        f"channel {_join_numbers(numbers)} is silent (below {SILENT:g} dBFS); channels with sound: "
+        f"{_join_numbers(with_sound)}; {ADVICE}"
     )
 
 
@@ -174,8 +174,8 @@ def _lost_sound_warning(tracks: Tracks) -> str:
     if not tracks.lost:
         return ""
     return (
-        f"channel {_listed(_channel_numbers(tracks))} was transcribed; channels with other sound: "
-        f"{_listed(tracks.lost)}; {ADVICE}"
+        f"channel {_join_numbers(_channel_numbers(tracks))} was transcribed; channels with other sound: "
+        f"{_join_numbers(tracks.lost)}; {ADVICE}"
     )
 
 
@@ -184,5 +184,5 @@ def _channel_numbers(tracks: Tracks) -> list[int]:
     return [track.channel for track in tracks.chosen if track.channel != "mix"]
 
 
-def _listed(numbers: Sequence[int]) -> str:
+def _join_numbers(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))

@@ -18,7 +18,7 @@ import torch
 
 from wenet_uio.addons.listen.endpoint import EndpointRule
 from wenet_uio.addons.listen.options import Cutting
-from wenet_uio.addons.listen.passages import Passage, Token, later
+from wenet_uio.addons.listen.passages import Passage, Token, shift_token
 from wenet_uio.addons.listen.results import Transcript, TranscriptSegment
 from wenet_uio.addons.listen.speech import Segment
 from wenet_uio.addons.listen.speech_gate import SpeechGate
@@ -160,7 +160,7 @@ class LiveStream(ABC):
     @property
     def waiting(self) -> float:
         """Seconds of audio that were pushed and not yet recognised."""
-        return 0.0 if self.finished else max(0.0, self._audio.seconds - self._recognised)
+        return 0.0 if self.finished else max(0.0, self._audio.seconds - self._recognised_seconds)
 
     @property
     @abstractmethod
@@ -169,7 +169,7 @@ class LiveStream(ABC):
 
     @property
     @abstractmethod
-    def _recognised(self) -> float:
+    def _recognised_seconds(self) -> float:
         """Seconds of the stream that were recognised."""
 
     @staticmethod
@@ -189,13 +189,13 @@ class LiveStream(ABC):
         return self._gate is not None and not self._gate.is_open
 
     @property
-    def _begin(self) -> int:
+    def _utterance_start(self) -> int:
         """Sample of the stream with which the audio of the utterance begins."""
         if self._gate is not None and not self._gate.is_open:
             return self._gate.passed
         return self._position - self._heard
 
-    def _take(self, least: int) -> torch.Tensor | None:
+    def _take_heard(self, least: int) -> torch.Tensor | None:
         """Take at least `least` queued samples; return those that the model hears.
 
         Returns:
@@ -206,13 +206,13 @@ class LiveStream(ABC):
             return None
 
         self._position += len(samples)
-        self._keep(samples)
+        self._keep_for_second_pass(samples)
         if self._gate is not None:
             samples = self._gate.accept(samples, last=self._audio.empty)
         self._heard += len(samples)
         return samples
 
-    def _keep(self, samples: torch.Tensor) -> None:
+    def _keep_for_second_pass(self, samples: torch.Tensor) -> None:
         """Keep samples for the second pass: all of the utterance, and the last quiet before it."""
         if self._cutting is None:
             self._kept.clear()
@@ -235,7 +235,7 @@ class LiveStream(ABC):
         Returns:
             the samples (N,) that were kept of it, and the time of the first one in seconds.
         """
-        end = self._begin + count
+        end = self._utterance_start + count
         kept = torch.cat((torch.zeros(0), *self._kept))
         start = self._position - len(kept)
         length = max(0, end - start)
@@ -273,19 +273,21 @@ class LiveStream(ABC):
                 raise recognised
             passages.append(recognised)
 
-        tokens = [later(token, start) for passage in passages for token in passage.tokens]
+        tokens = [shift_token(token, start) for passage in passages for token in passage.tokens]
         if len(passages) == 1:
             return tokens, list(passages[0].texts)
         return tokens, [" ".join(passage.texts[0] for passage in passages)]
 
-    def _show(self, texts: Sequence[str]) -> None:
+    def _show_partial(self, texts: Sequence[str]) -> None:
         """Produce a Partial if the texts have changed."""
         new_texts = tuple(texts)
         if new_texts != self._shown:
             self._shown = new_texts
             self._events.append(Partial(new_texts))
 
-    def _conclude(self, end: float, tokens: list[Token], texts: Sequence[str], rule: str) -> None:
+    def _conclude_utterance(
+        self, end: float, tokens: list[Token], texts: Sequence[str], rule: str
+    ) -> None:
         """Produce the Final of an utterance that ends at `end` seconds; with the rule END the
         stream is finished.
         """
@@ -298,7 +300,7 @@ class LiveStream(ABC):
         self.finished = rule == END
 
 
-def attempt(streams: Sequence[LiveStream], work: Callable[..., None], *arguments: Any) -> bool:
+def try_step(streams: Sequence[LiveStream], work: Callable[..., None], *arguments: Any) -> bool:
     """Run a part of a step that concerns these streams only.
 
     Returns:
@@ -325,7 +327,7 @@ def advance(streams: Sequence[LiveStream]) -> None:
     )
     for stream_type, members in groupby(ready, type):
         group = list(members)
-        attempt(group, stream_type.step, group)
+        try_step(group, stream_type.step, group)
 
 
 class Stream:
@@ -344,7 +346,7 @@ class Stream:
             ValueError: the samples have another shape or type, or the stream has ended.
         """
         self._live.push(samples)
-        self._advance()
+        self._advance_live()
 
     @property
     def partial(self) -> str:
@@ -365,10 +367,10 @@ class Stream:
         if self._live.finished:
             raise ValueError(NEVER_MORE)
         self._live.end()
-        self._advance()
+        self._advance_live()
         return Transcript(self.segments, self._seconds)
 
-    def _advance(self) -> None:
+    def _advance_live(self) -> None:
         """Recognise all audio that is complete, and take the events of the stream."""
         while self._live.ready:
             advance([self._live])

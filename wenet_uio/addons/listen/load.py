@@ -68,24 +68,32 @@ def model_files(path: Path, checkpoint: str | Path | None = None) -> ModelFiles:
         ValueError: the folders of an export are of different models.
     """
     if checkpoint is not None:
-        return ModelFiles(_with_config(path), weights=Path(checkpoint))
+        return ModelFiles(_checked_run(path), weights=Path(checkpoint))
     if export := _export_at(path):
-        return ModelFiles(_run_of(export), export=export)
+        return ModelFiles(_find_run(export), export=export)
     if path.is_file() and path.suffix == ".pt":
-        return ModelFiles(_with_config(path.parent), weights=path)
+        return ModelFiles(_checked_run(path.parent), weights=path)
 
-    return ModelFiles(_with_config(path))
+    return ModelFiles(_checked_run(path))
 
 
-def _with_config(folder: Path) -> Path:
+def _checked_run(folder: Path) -> Path:
     """Return the folder of a run.
 
     Raises:
         FileNotFoundError: it has no train.yaml.
     """
-    if not (folder / TRAIN_CONFIG).is_file():
-        raise FileNotFoundError(f"{folder}: {_what_is_missing(folder)}")
-    return folder
+    if (folder / TRAIN_CONFIG).is_file():
+        return folder
+
+    if not folder.exists():
+        lack = "no such file or folder"
+    elif folder.suffix == ".onnx":
+        lack = "one file of an export; give its folder"
+    else:
+        weights = " or ".join(CHECKPOINTS)
+        lack = f"expected a folder with {TRAIN_CONFIG} and {weights}, or an export ({TORCHSCRIPT}, onnx/)"
+    raise FileNotFoundError(f"{folder}: {lack}")
 
 
 def _export_at(path: Path) -> Path | None:
@@ -126,7 +134,7 @@ def _onnx_folder_at(path: Path) -> Path | None:
     return folders[0]
 
 
-def _run_of(export: Path) -> Path:
+def _find_run(export: Path) -> Path:
     """Return the nearest folder with a train.yaml, at most three above the export.
 
     Raises:
@@ -158,11 +166,3 @@ def _load_export(export: Path, run: Path, trust_code: bool) -> Recogniser:
         model = load_onnx(export, run, untrained)
 
     return Recogniser(config, build_tokenizer(config), model)
-
-
-def _what_is_missing(path: Path) -> str:
-    if not path.exists():
-        return "no such file or folder"
-    if path.suffix == ".onnx":
-        return "one file of an export; give its folder"
-    return f"expected a folder with {TRAIN_CONFIG} and {' or '.join(CHECKPOINTS)}, or an export ({TORCHSCRIPT}, onnx/)"

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from wenet_uio.addons.listen.speech import Segment, blocks
+from wenet_uio.addons.listen.speech import Segment, read_blocks
 from wenet_uio.addons.listen.stream_audio import StreamFeatures, StreamResampler
 from wenet_uio.audio.decoders import Channel
 from wenet_uio.audio.read import Source
@@ -50,7 +50,7 @@ class RecordingFrames:
         Args:
             rate: sample rate of the model, in Hz.
         """
-        self._blocks = blocks(source, channel)
+        self._blocks = read_blocks(source, channel)
         self._rate, self._features, self._clock = rate, features, clock
         self._encoder = RecordingEncoder(model.encoder)
         self._device = model.device
@@ -77,12 +77,12 @@ class RecordingFrames:
             for seconds in segment
         )
         while not self._ended and self._first + self._kept.size(1) < end:
-            self._read(keep=first)
+            self._read_block(keep=first)
 
         first = max(first, self._first)
         return first, self._kept[0, first - self._first : max(first, end) - self._first]
 
-    def _read(self, keep: int) -> None:
+    def _read_block(self, keep: int) -> None:
         """Encode the next block of audio, and drop the frames before `keep`."""
         waveform, rate = next(self._blocks, (None, self._rate))
         self._ended = waveform is None

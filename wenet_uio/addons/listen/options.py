@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from wenet_uio.addons.listen.speech import DETECTORS, Segment, Speech, find_speech, windows
+from wenet_uio.addons.listen.speech import DETECTORS, Segment, Speech, cut_windows, find_speech
 from wenet_uio.addons.listen.tracks import ChosenChannel, parse_channel
 from wenet_uio.addons.listen.voice_activity import INSTALL, is_installed
 from wenet_uio.audio.decoders import Channel
@@ -105,7 +105,7 @@ class Cutting:
 
     def windows(self, passage: Segment) -> Iterator[Segment]:
         """Cut a passage into the pieces that the recogniser gets."""
-        return windows(passage, self.window, self.overlap)
+        return cut_windows(passage, self.window, self.overlap)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class Passage(NamedTuple):
     tokens: list[Token]
 
 
-def passages_of(whole: Segment, tokens: Sequence[Token]) -> Iterator[Passage]:
+def split_passages(whole: Segment, tokens: Sequence[Token]) -> Iterator[Passage]:
     """Yield one passage with all tokens; with timestamps, one for each span.
 
     Spans of neighbouring windows may overlap, so each begins after the end of the one before.
@@ -48,25 +48,25 @@ def passages_of(whole: Segment, tokens: Sequence[Token]) -> Iterator[Passage]:
         yield Passage(Segment(start, latest), list(spoken))
 
 
-def placed(span: TimeSpan, segment: Segment) -> Segment:
+def span_in_recording(span: TimeSpan, segment: Segment) -> Segment:
     """Turn a span within a segment into times of the recording, at most the end of the segment."""
     end = segment.end if span.end is None else min(segment.start + span.end, segment.end)
     return Segment(min(segment.start + span.start, end), end)
 
 
-def later(token: Token, seconds: float) -> Token:
+def shift_token(token: Token, seconds: float) -> Token:
     """Return a token that is some seconds later."""
     span = token.span and Segment(token.span.start + seconds, token.span.end + seconds)
     return token._replace(time=token.time + seconds, span=span)
 
 
-def evenly(units: Sequence[int], segment: Segment) -> list[tuple[int, float]]:
+def spread_evenly(units: Sequence[int], segment: Segment) -> list[tuple[int, float]]:
     """Give each unit a time; the times divide the segment into equal parts."""
     step = (segment.end - segment.start) / max(len(units), 1)
     return [(unit, segment.start + step * (index + 0.5)) for index, unit in enumerate(units)]
 
 
-def join(left: list[Token], right: list[Token], shared: Segment) -> list[Token]:
+def join_windows(left: list[Token], right: list[Token], shared: Segment) -> list[Token]:
     """Join the tokens of two windows that overlap in `shared`, without a repeated or a cut token.
 
     The left window ends, and the right one begins, after a token that both windows have at the same

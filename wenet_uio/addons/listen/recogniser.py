@@ -14,7 +14,7 @@ import torch
 
 from wenet_uio.addons.listen.chunk_stream import ChunkStream
 from wenet_uio.addons.listen.endpoint import WENET_RULES, EndpointRule
-from wenet_uio.addons.listen.inputs import Input, inputs_of
+from wenet_uio.addons.listen.inputs import Input, make_inputs
 from wenet_uio.addons.listen.live import LiveOptions, LiveStream, Stream
 from wenet_uio.addons.listen.options import Cutting, TranscribeOptions
 from wenet_uio.addons.listen.results import Transcript, TranscriptSegment
@@ -28,7 +28,7 @@ from wenet_uio.search.decode import Search
 from wenet_uio.search.modes import check_parts, possible_modes, usual_mode
 from wenet_uio.search.options import ScorerOptions, build_scorers
 from wenet_uio.search.prefix_scorer import PrefixScorer
-from wenet_uio.search.recogniser import Recogniser, streaming_obstacle, with_dtype
+from wenet_uio.search.recogniser import Recogniser, resolve_dtype, streaming_obstacle
 from wenet_uio.search.types import DecodeOptions, RequestOptions
 from wenet_uio.text.labels import Tokenizer
 
@@ -50,7 +50,7 @@ class SpeechRecogniser:
     def __init__(self, recogniser: Recogniser, folder: Path, device: str = "auto") -> None:
         self.recogniser = recogniser
         """Config, tokenizer and model."""
-        self._device = device_of(device)
+        self._device = find_device(device)
         model = recogniser.model
         self._exported = isinstance(model, Exported)
         self._cannot_stream = isinstance(model, Exported) and not model.takes_streams
@@ -119,7 +119,7 @@ class SpeechRecogniser:
             AudioError, OSError: a recording cannot be read.
             TypeError, ValueError: an argument is wrong.
         """
-        inputs, several = inputs_of(audio, samples, sample_rate)
+        inputs, several = make_inputs(audio, samples, sample_rate)
         chosen = TranscribeOptions(**options)
         segments_of: list[list[TranscriptSegment]] = [[] for _ in inputs]
 
@@ -142,7 +142,7 @@ class SpeechRecogniser:
         An input that cannot be read gives its AudioError or OSError as its last item. Sound that
         is not heard, because the user chose another channel, is logged.
         """
-        transcriber = self._transcriber(options)
+        transcriber = self._build_transcriber(options)
         openers = [recording.open for recording in inputs]
         with_words: set[int] = set()
         failed: set[int] = set()
@@ -157,9 +157,13 @@ class SpeechRecogniser:
                     inputs[complete].close(tracks, has_words=complete in with_words)
 
             closed = number
-            if segment is not None:
-                (failed if isinstance(segment, Exception) else with_words).add(number)
-                yield number, segment
+            if segment is None:
+                return
+            if isinstance(segment, Exception):
+                failed.add(number)
+            else:
+                with_words.add(number)
+            yield number, segment
 
     def stream(
         self,
@@ -231,7 +235,7 @@ class SpeechRecogniser:
             chunk_size = fitting_chunk(self.recogniser.model.encoder.traits, USUAL_CHUNK)
         rate = self.sample_rate if sample_rate is None else sample_rate
         cutting = self._checked_cutting(chosen)
-        search = self._search(chosen)
+        search = self._build_search(chosen)
         search = search._replace(options=replace(search.options, nbest=nbest))
         in_chunks = replace(
             search.options, decoding_chunk_size=chunk_size, num_decoding_left_chunks=left_chunks
@@ -239,7 +243,7 @@ class SpeechRecogniser:
 
         stream_type = WindowStream if self.obstacle else ChunkStream
         return stream_type(
-            self._transcriber(chosen, search),
+            self._build_transcriber(chosen, search),
             self.recogniser,
             search._replace(options=in_chunks),
             LiveOptions(rate, endpoints, partial_mode, holds_quiet, second_pass),
@@ -265,7 +269,9 @@ class SpeechRecogniser:
 
         return cutting
 
-    def _transcriber(self, options: TranscribeOptions, search: Search | None = None) -> Transcriber:
+    def _build_transcriber(
+        self, options: TranscribeOptions, search: Search | None = None
+    ) -> Transcriber:
         """Return what transcribes with some options; None: with the search that they name."""
         if options.one_pass and self._exported:
             raise ValueError(
@@ -274,28 +280,26 @@ class SpeechRecogniser:
             )
         return Transcriber(
             self.recogniser,
-            search or self._search(options),
-            device=self._device if options.device is None else device_of(options.device),
+            search or self._build_search(options),
+            device=self._chosen_device(options),
             batch_size=1 if self._exported else options.batch_size,
             channel=options.channel,
             one_pass=options.one_pass,
         )
 
-    def _search(self, options: TranscribeOptions) -> Search:
+    def _build_search(self, options: TranscribeOptions) -> Search:
         """Return the search of the options.
 
         Raises:
             ValueError: the model does not support the mode.
         """
-        modes, mode = self.modes, self._mode(options)
+        modes, mode = self.modes, self._decode_mode(options)
         check_parts(self.recogniser.model, [mode])
         if mode not in modes:
             raise ValueError(
                 f"mode {mode}: exported models support {', '.join(modes)}; load the checkpoint of "
                 "the run"
             )
-
-        device = self._device if options.device is None else device_of(options.device)
 
         known_names = {field.name for field in fields(DecodeOptions)}
         if unknown := set(options.decoding) - known_names:
@@ -306,6 +310,7 @@ class SpeechRecogniser:
         named = values_of(RequestOptions, options)
         decoding = {**named, **options.decoding, "token_times": True, "nbest": 1}
 
+        device = self._chosen_device(options)
         scorer_values = values_of(ScorerOptions, options)
         scorer_values["hot_words"] = tuple(options.hot_words)  # hashable
         scorers = self._build_scorers(
@@ -316,9 +321,13 @@ class SpeechRecogniser:
             _last_change(options.language_model),
         )
 
-        return Search([mode], self._with_dtype(DecodeOptions(**decoding), device), scorers)
+        return Search([mode], self._set_dtype(DecodeOptions(**decoding), device), scorers)
 
-    def _mode(self, options: TranscribeOptions) -> str:
+    def _chosen_device(self, options: TranscribeOptions) -> torch.device:
+        """Return the device of the options, else that of `load_model`."""
+        return self._device if options.device is None else find_device(options.device)
+
+    def _decode_mode(self, options: TranscribeOptions) -> str:
         """Return the decode mode of the options."""
         if options.mode is None and (options.timestamps or options.decoding.get("timestamps")):
             return "attention"
@@ -326,10 +335,10 @@ class SpeechRecogniser:
             scored=bool(options.hot_words or options.language_model)
         )
 
-    def _with_dtype(self, options: DecodeOptions, device: torch.device) -> DecodeOptions:
+    def _set_dtype(self, options: DecodeOptions, device: torch.device) -> DecodeOptions:
         """Return the options with the arithmetic of the model, unless they state one."""
         if not self._exported:
-            return with_dtype(options, self.recogniser.config, device)
+            return resolve_dtype(options, self.recogniser.config, device)
 
         if options.dtype not in (None, "fp32"):
             raise ValueError(
@@ -355,14 +364,15 @@ def _last_change(path: str | Path | None) -> int:
     return Path(path).stat().st_mtime_ns if path and Path(path).exists() else 0
 
 
-def device_of(name: str) -> torch.device:
+def find_device(name: str) -> torch.device:
     """Return the device of a name; auto is a GPU if there is one.
 
     Raises:
         ValueError: there is no such device.
     """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+        return torch.device(name)
 
     try:
         device = torch.device(name)

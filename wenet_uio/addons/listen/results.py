@@ -58,7 +58,7 @@ class TranscriptWord:
         """Return values for JSON, without the tokens."""
         return {
             "word": self.text,
-            **_span(self.start, self.end),
+            **_rounded_span(self.start, self.end),
             "confidence": round(self.confidence, 4),
         }
 
@@ -83,7 +83,7 @@ class TranscriptSegment:
     @property
     def named_text(self) -> str:
         """The text; after the name of the channel, if the recording has other tracks."""
-        return self._named(self.text)
+        return self._name_channel(self.text)
 
     def to_dict(self) -> dict[str, Any]:
         """Return values for JSON: start, end, text and words; the channel, the language and the
@@ -100,18 +100,18 @@ class TranscriptSegment:
             known["no_speech_probability"] = round(self.no_speech_probability, 4)
 
         words = [word.to_dict() for word in self.words]
-        return {**_span(self.start, self.end), **known, "text": self.text, "words": words}
+        return {**_rounded_span(self.start, self.end), **known, "text": self.text, "words": words}
 
     def cues(self) -> list[Cue]:
         """Make the subtitles of this segment, with the name of the channel as in `named_text`."""
-        cues = cues_of(self.text, [(word.text, word.start, word.end) for word in self.words])
-        return [cue._replace(text=self._named(cue.text)) for cue in cues]
+        cues = cut_cues(self.text, [(word.text, word.start, word.end) for word in self.words])
+        return [cue._replace(text=self._name_channel(cue.text)) for cue in cues]
 
-    def _named(self, text: str) -> str:
+    def _name_channel(self, text: str) -> str:
         return f"[{self.track.name}] {text}" if self.track and self.track.name else text
 
 
-def part_of_text(before: TranscriptSegment | None, segment: TranscriptSegment) -> str:
+def added_text(before: TranscriptSegment | None, segment: TranscriptSegment) -> str:
     """Return what a segment adds to the text of a recording: its text, with the name of the channel
     where another one begins.
 
@@ -136,7 +136,7 @@ class Transcript:
         """The whole text; segments are separated by a space, and begin with the name of the channel
         where another one begins.
         """
-        return "".join(map(part_of_text, (None, *self.segments), self.segments))
+        return "".join(map(added_text, (None, *self.segments), self.segments))
 
     @property
     def words(self) -> tuple[TranscriptWord, ...]:
@@ -150,17 +150,17 @@ class Transcript:
 
     def to_srt(self) -> str:
         """Write the content of an srt file (SubRip)."""
-        return "\n".join(srt(self._cues()))
+        return "\n".join(srt_lines(self._all_cues()))
 
     def to_vtt(self) -> str:
         """Write the content of a vtt file (WebVTT)."""
-        return "\n".join(vtt(self._cues()))
+        return "\n".join(vtt_lines(self._all_cues()))
 
-    def _cues(self) -> list[Cue]:
+    def _all_cues(self) -> list[Cue]:
         return [cue for segment in self.segments for cue in segment.cues()]
 
 
-def _span(start: float, end: float) -> dict[str, float]:
+def _rounded_span(start: float, end: float) -> dict[str, float]:
     return {"start": round(start, 3), "end": round(end, 3)}
 
 
@@ -172,7 +172,7 @@ class Cue(NamedTuple):
     text: str
 
 
-def cues_of(text: str, words: Sequence[tuple[str, float, float]]) -> list[Cue]:
+def cut_cues(text: str, words: Sequence[tuple[str, float, float]]) -> list[Cue]:
     """Cut a text between its words.
 
     A word that is longer than a subtitle may be, such as the whole text of a model without spaces,
@@ -181,7 +181,7 @@ def cues_of(text: str, words: Sequence[tuple[str, float, float]]) -> list[Cue]:
     Args:
         words: (text, start, end) of the words of `text`, in order.
     """
-    words = [part for word in words for part in _parts_of(*word)]
+    words = [part for word in words for part in _split_word(*word)]
     spans = _character_spans(text, words)
     cues: list[Cue] = []
     first = 0
@@ -205,21 +205,21 @@ def cues_of(text: str, words: Sequence[tuple[str, float, float]]) -> list[Cue]:
     return cues
 
 
-def srt(cues: Sequence[Cue]) -> Iterator[str]:
+def srt_lines(cues: Sequence[Cue]) -> Iterator[str]:
     """Yield the subtitles of an srt file; each is a string of several lines."""
-    for number, (start, end, text) in enumerate(_shown(cues)):
-        yield f"{number + 1}\n{_clock(start, ',')} --> {_clock(end, ',')}\n{text}\n"
+    for number, (start, end, text) in enumerate(_lengthen_cues(cues)):
+        yield f"{number + 1}\n{_format_time(start, ',')} --> {_format_time(end, ',')}\n{text}\n"
 
 
-def vtt(cues: Sequence[Cue]) -> Iterator[str]:
+def vtt_lines(cues: Sequence[Cue]) -> Iterator[str]:
     """Yield the header and the subtitles of a vtt file; each is a string of several lines."""
     yield "WEBVTT\n"
-    for start, end, text in _shown(cues):
+    for start, end, text in _lengthen_cues(cues):
         escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-        yield f"{_clock(start, '.')} --> {_clock(end, '.')}\n{escaped}\n"
+        yield f"{_format_time(start, '.')} --> {_format_time(end, '.')}\n{escaped}\n"
 
 
-def _parts_of(word: str, start: float, end: float) -> Iterator[tuple[str, float, float]]:
+def _split_word(word: str, start: float, end: float) -> Iterator[tuple[str, float, float]]:
     """Yield the parts of a word, (text, start, end), none longer than a subtitle; mostly one."""
     count = 1
     if len(word) > BROAD:
@@ -244,7 +244,7 @@ def _character_spans(text: str, words: Iterable[tuple[str, float, float]]) -> li
     return spans
 
 
-def _shown(cues: Sequence[Cue]) -> Iterator[Cue]:
+def _lengthen_cues(cues: Sequence[Cue]) -> Iterator[Cue]:
     """Yield cues in order of their starts, each for LEAST seconds or longer.
 
     A cue is made longer only until the next one starts. Its words are never cut: cues overlap where
@@ -256,7 +256,7 @@ def _shown(cues: Sequence[Cue]) -> Iterator[Cue]:
         yield Cue(start, max(end, min(start + LEAST, next_start)), text)
 
 
-def _clock(seconds: float, point: str) -> str:
+def _format_time(seconds: float, point: str) -> str:
     """Format a time as hh:mm:ss and milliseconds."""
     milliseconds = round(max(0.0, seconds) * 1000)
     seconds_of_day, milliseconds = divmod(milliseconds, 1000)

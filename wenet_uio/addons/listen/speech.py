@@ -109,7 +109,7 @@ def find_speech(
         AudioError: the file cannot be read.
         ModuleNotFoundError: `detector` is silero, and the package is not installed.
     """
-    levels, probabilities, seconds = _listen(source, channel, detector)
+    levels, probabilities, seconds = _measure_recording(source, channel, detector)
     segments = speech_segments(levels, shortest_pause, longest, probabilities)
 
     if not segments and levels.max(initial=DEAD) > DEAD:
@@ -118,7 +118,13 @@ def find_speech(
         if probabilities is not None:
             # What is loud without a voice, for the detector, may still be a word.
             segments += speech_segments(levels, shortest_pause, longest)
-        segments = [_from_first_to_last(segments, seconds, kept_quiet)]
+        start = min(segment.start for segment in segments)
+        end = max(segment.end for segment in segments)
+        if start <= kept_quiet:
+            start = 0.0
+        if seconds - end <= kept_quiet:
+            end = seconds
+        segments = [Segment(start, end)]
 
     return [
         # The last frame may be shorter than FRAME.
@@ -130,16 +136,7 @@ def find_speech(
     ]
 
 
-def _from_first_to_last(segments: list[Segment], seconds: float, kept_quiet: float) -> Segment:
-    """Join all segments of a recording; quiet of up to `kept_quiet` seconds at its ends stays."""
-    start = min(segment.start for segment in segments)
-    end = max(segment.end for segment in segments)
-    return Segment(
-        0.0 if start <= kept_quiet else start, seconds if seconds - end <= kept_quiet else end
-    )
-
-
-def _listen(
+def _measure_recording(
     source: Source, channel: Channel, detector: str
 ) -> tuple[np.ndarray, np.ndarray | None, float]:
     """Listen to a file once.
@@ -150,17 +147,23 @@ def _listen(
     """
     hears_voices = detector == "silero" or (detector == "auto" and is_installed())
     levels, voice, num_samples, rate = [], None, 0, 1
-    for waveform, rate in blocks(source, channel):
+    for waveform, rate in read_blocks(source, channel):
         num_samples += len(waveform)
         if hears_voices and voice is None:
             voice = VoiceDetector(rate)  # only the blocks tell the rate
-        levels.append(_levels(waveform, rate))
+        levels.append(_measure_levels(waveform, rate))
         if voice:
             voice.accept(waveform)
 
     levels = np.concatenate(levels)
-    probabilities = _by_frame(voice.finish(), len(levels)) if voice else None
-    return levels, probabilities, num_samples / rate
+    if voice is None:
+        return levels, None, num_samples / rate
+
+    # A frame has the probability of the detector's window at its middle.
+    probabilities = voice.finish()
+    windows = ((np.arange(len(levels)) + 0.5) * (FRAME * RATE / WINDOW)).astype(np.int64)
+    by_frame = probabilities[windows.clip(max=len(probabilities) - 1)]
+    return levels, by_frame, num_samples / rate
 
 
 def _no_speech_probability(segment: Segment, levels: np.ndarray, voice: np.ndarray | None) -> float:
@@ -174,10 +177,10 @@ def _no_speech_probability(segment: Segment, levels: np.ndarray, voice: np.ndarr
         likely = np.sort(voice[frames])[-LEAST_VOICE:]
         return float(1.0 - likely.mean())
 
-    return float(1.0 - min(1.0, contrast(levels[frames]) / (2 * LEAST_CONTRAST)))
+    return float(1.0 - min(1.0, level_contrast(levels[frames]) / (2 * LEAST_CONTRAST)))
 
 
-def contrast(levels: np.ndarray) -> float:
+def level_contrast(levels: np.ndarray) -> float:
     """Return the difference in dB between the loud and the quiet level of some frames (frames,)."""
     quiet, loud = np.percentile(levels, (QUIET, 95))
     return loud - quiet
@@ -192,14 +195,13 @@ def channel_levels(source: Source) -> np.ndarray:
     Raises:
         AudioError: the file cannot be read.
     """
-    parts = [
-        np.stack([_levels(samples, rate) for samples in waveform.T])
-        for waveform, rate in blocks(source, channel=None)
-    ]
+    parts: list[np.ndarray] = []
+    for waveform, rate in read_blocks(source, channel=None):
+        parts.append(np.stack([_measure_levels(samples, rate) for samples in waveform.T]))
     return np.concatenate(parts, axis=1)
 
 
-def blocks(source: Source, channel: Channel | None) -> Iterator[tuple[np.ndarray, int]]:
+def read_blocks(source: Source, channel: Channel | None) -> Iterator[tuple[np.ndarray, int]]:
     """Read waveforms of BLOCK seconds, float32 on the scale of int16, and their sample rate.
 
     Args:
@@ -216,7 +218,7 @@ def blocks(source: Source, channel: Channel | None) -> Iterator[tuple[np.ndarray
             yield reader.read(number * BLOCK, min(seconds, (number + 1) * BLOCK), channel)
 
 
-def _levels(waveform: np.ndarray, sample_rate: int) -> np.ndarray:
+def _measure_levels(waveform: np.ndarray, sample_rate: int) -> np.ndarray:
     """Measure the level of each FRAME of a waveform, in dB of full scale."""
     # At 22050 Hz frames are 220 or 221 samples long; frames of equal length would drift from the
     # clock.
@@ -226,12 +228,6 @@ def _levels(waveform: np.ndarray, sample_rate: int) -> np.ndarray:
     energy = np.add.reduceat(np.square(waveform / np.float32(INT16_SCALE)), starts)
     energy /= np.diff(starts, append=len(waveform))
     return 10.0 * np.log10(energy + 1e-10).astype(np.float32)
-
-
-def _by_frame(probabilities: np.ndarray, frames: int) -> np.ndarray:
-    """Give each FRAME the probability of the detector's window at its middle, (frames,)."""
-    windows = ((np.arange(frames) + 0.5) * (FRAME * RATE / WINDOW)).astype(np.int64)
-    return probabilities[windows.clip(max=len(probabilities) - 1)]
 
 
 def speech_segments(
@@ -249,14 +245,14 @@ def speech_segments(
         levels: (frames,) dB of full scale.
         voice: (frames,) probability of a voice. None: what is louder than the noise is speech.
     """
-    speech, fade = _thresholds(levels, voice)
+    speech, fade = _speech_levels(levels, voice)
     loud = _long_runs(levels > speech)
     if voice is not None:
-        loud = _confirmed(loud, voice)
+        loud = _confirm_runs(loud, voice)
 
-    audible = _runs((levels > fade) | _mask(loud, len(levels)))
-    speech = _between_pauses(loud, round(shortest_pause / FRAME), longest / FRAME)
-    starts, ends = _with_edges(speech, audible)
+    audible = _find_runs((levels > fade) | _mask_runs(loud, len(levels)))
+    speech = _join_over_pauses(loud, round(shortest_pause / FRAME), longest / FRAME)
+    starts, ends = _add_edges(speech, audible)
 
     starts, ends = starts.clip(min=0.0), ends.clip(max=len(levels) * FRAME)
     return list(map(Segment, starts.tolist(), ends.tolist()))
@@ -277,14 +273,14 @@ def noise_floor(levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     floor, rise = np.full_like(levels, -np.inf), np.full_like(levels, RISE)
     for start in [*range(0, len(levels) - size, step), max(0, len(levels) - size)]:
         block = slice(start, start + size)
-        quiet, rise_of_block = noise_of_block(levels[block], RISE)
+        quiet, rise_of_block = block_noise(levels[block], RISE)
         rise[block] = np.where(quiet > floor[block], rise_of_block, rise[block])
         floor[block] = np.maximum(floor[block], quiet)
 
     return floor, rise
 
 
-def noise_of_block(levels: np.ndarray, least_rise: float) -> tuple[float, float]:
+def block_noise(levels: np.ndarray, least_rise: float) -> tuple[float, float]:
     """Return the noise floor of a block (frames,), and how far above it the noise may reach; dB.
 
     Args:
@@ -294,13 +290,13 @@ def noise_of_block(levels: np.ndarray, least_rise: float) -> tuple[float, float]
     return quiet, least_rise + min(UNREST[0] * (quiet - lowest), UNREST[1])
 
 
-def _thresholds(levels: np.ndarray, voice: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+def _speech_levels(levels: np.ndarray, voice: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """Find two levels (frames,) in dB.
 
     Frames above the first one are speech. Frames above the second one belong to speech beside them.
     """
     is_short = len(levels) * FRAME < SHORT
-    if voice is None and is_short and contrast(levels) < LEAST_CONTRAST:
+    if voice is None and is_short and level_contrast(levels) < LEAST_CONTRAST:
         return np.full_like(levels, SILENCE), np.full_like(levels, SILENCE)
 
     floor, rise = noise_floor(levels)
@@ -311,7 +307,7 @@ def _thresholds(levels: np.ndarray, voice: np.ndarray | None) -> tuple[np.ndarra
     else:
         is_loud = (levels > least) & (voice >= CONFIRMED)
 
-    is_loud = _mask(_long_runs(is_loud), len(levels))
+    is_loud = _mask_runs(_long_runs(is_loud), len(levels))
 
     # The levels of a block follow from how far its loud frames are above the noise.
     speech, fade = np.full_like(levels, np.inf), np.full_like(levels, np.inf)
@@ -326,7 +322,7 @@ def _thresholds(levels: np.ndarray, voice: np.ndarray | None) -> tuple[np.ndarra
     return speech, fade
 
 
-def _confirmed(loud: np.ndarray, voice: np.ndarray) -> np.ndarray:
+def _confirm_runs(loud: np.ndarray, voice: np.ndarray) -> np.ndarray:
     """Keep the loud runs (N, 2) near a voice, and add runs of the voice that noise covers.
 
     The result is sorted.
@@ -334,21 +330,21 @@ def _confirmed(loud: np.ndarray, voice: np.ndarray) -> np.ndarray:
     confirmed = voice >= CONFIRMED
 
     # Parts far from a voice are left out: they are louder noise around it.
-    loud = _runs(_mask(loud, len(voice)) & _widened(confirmed, FAR))
-    loud = loud[_touched(loud, _widened(confirmed, REACH))]
+    loud = _find_runs(_mask_runs(loud, len(voice)) & _widen_runs(confirmed, FAR))
+    loud = loud[_touches_mask(loud, _widen_runs(confirmed, REACH))]
 
-    covered = _widened(_mask(loud, len(voice)), REACH)
+    covered = _widen_runs(_mask_runs(loud, len(voice)), REACH)
     hidden = _long_runs(voice >= VOICE)
-    return np.sort(np.concatenate((loud, hidden[~_touched(hidden, covered)])), axis=0)
+    return np.sort(np.concatenate((loud, hidden[~_touches_mask(hidden, covered)])), axis=0)
 
 
-def _widened(mask: np.ndarray, seconds: float) -> np.ndarray:
+def _widen_runs(mask: np.ndarray, seconds: float) -> np.ndarray:
     """Widen each run of a mask by `seconds` at both ends."""
     reach = round(seconds / FRAME)
-    return _mask((_runs(mask) + np.array((-reach, reach))).clip(0, len(mask)), len(mask))
+    return _mask_runs((_find_runs(mask) + np.array((-reach, reach))).clip(0, len(mask)), len(mask))
 
 
-def _touched(runs: np.ndarray, mask: np.ndarray) -> np.ndarray:
+def _touches_mask(runs: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Tell whether each run (N, 2) has a frame of the mask; (N,)."""
     count = np.concatenate(([0], np.cumsum(mask)))
     return count[runs[:, 1]] > count[runs[:, 0]]
@@ -356,11 +352,11 @@ def _touched(runs: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 def _long_runs(mask: np.ndarray) -> np.ndarray:
     """Find the runs (N, 2) of True in frames that are longer than a click."""
-    runs = _runs(mask)
+    runs = _find_runs(mask)
     return runs[(runs[:, 1] - runs[:, 0]) * FRAME >= CLICK]
 
 
-def _with_edges(speech: np.ndarray, audible: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _add_edges(speech: np.ndarray, audible: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Widen runs of speech by the audible frames around them and by the margin.
 
     Args:
@@ -384,7 +380,7 @@ def _with_edges(speech: np.ndarray, audible: np.ndarray) -> tuple[np.ndarray, np
     return starts, speech[:, 1] * FRAME + np.minimum(wider[:, 1], room[1:])
 
 
-def _between_pauses(runs: np.ndarray, shortest_pause: int, longest: float) -> np.ndarray:
+def _join_over_pauses(runs: np.ndarray, shortest_pause: int, longest: float) -> np.ndarray:
     """Join runs (N, 2) over the pauses at which the recording is not cut; all in frames."""
     if not len(runs):
         return runs
@@ -409,7 +405,7 @@ def _between_pauses(runs: np.ndarray, shortest_pause: int, longest: float) -> np
     return np.array(joined)
 
 
-def windows(segment: Segment, window: float, overlap: float) -> Iterator[Segment]:
+def cut_windows(segment: Segment, window: float, overlap: float) -> Iterator[Segment]:
     """Cut a segment into windows of equal length that overlap; all arguments in seconds.
 
     Args:
@@ -421,10 +417,12 @@ def windows(segment: Segment, window: float, overlap: float) -> Iterator[Segment
     step = new_seconds / count
     for number in range(count):
         start = segment.start + number * step
-        yield Segment(start, segment.end if number == count - 1 else start + step + overlap)
+        is_last = number == count - 1
+        end = segment.end if is_last else start + step + overlap
+        yield Segment(start, end)
 
 
-def _mask(runs: np.ndarray, length: int) -> np.ndarray:
+def _mask_runs(runs: np.ndarray, length: int) -> np.ndarray:
     """Make a mask (length,) from runs (N, 2), which may overlap."""
     change = np.zeros(length + 1, np.int64)
     np.add.at(change, runs[:, 0], 1)
@@ -432,7 +430,7 @@ def _mask(runs: np.ndarray, length: int) -> np.ndarray:
     return np.cumsum(change[:-1]) > 0
 
 
-def _runs(mask: np.ndarray) -> np.ndarray:
+def _find_runs(mask: np.ndarray) -> np.ndarray:
     """Find starts and ends (N, 2) of the runs of True."""
     padded = np.concatenate(([False], mask, [False])).astype(np.int8)
     return np.flatnonzero(np.diff(padded)).reshape(-1, 2)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from wenet_uio.addons.listen.speech import noise_of_block
+from wenet_uio.addons.listen.speech import block_noise
 from wenet_uio.audio.decoders import INT16_SCALE
 
 FRAME = 0.05
@@ -67,23 +67,23 @@ class SpeechGate:
             last: none follow. A stream that is too short for a noise floor is all speech.
         """
         if self.is_open:
-            self._follow(samples)
+            self._follow_speech(samples)
             self.passed += len(samples)
             return samples
 
         self._held = torch.cat((self._held, samples))
         while (end := self._measured - self.passed + self._block) <= len(self._held):
-            self._measure(self._held[end - self._block : end])
-            start = self._start_of_speech()
+            self._measure_levels(self._held[end - self._block : end])
+            start = self._speech_start()
             if start is not None:
-                return self._open(start)
+                return self._open_gate(start)
             if not self._is_short:
-                self._drop(end - self._look_back - self._block)
+                self._drop_held(end - self._look_back - self._block)
 
         if last and self._is_short and len(self._held):
-            return self._open(0)
+            return self._open_gate(0)
         if last:
-            self._drop(len(self._held))
+            self._drop_held(len(self._held))
         return samples[:0]
 
     def close(self, position: int) -> None:
@@ -94,17 +94,17 @@ class SpeechGate:
         self._unmeasured = self._unmeasured[:0]
         self.is_open = False
 
-    def _open(self, start: int) -> torch.Tensor:
+    def _open_gate(self, start: int) -> torch.Tensor:
         """Drop the held samples before `start`, and pass the others."""
-        self._drop(start)
+        self._drop_held(start)
         passed, self._held = self._held, self._held[:0]
         self.is_open = True
         self.last_speech = self._measured
-        self._follow(passed[self._measured - self.passed :])
+        self._follow_speech(passed[self._measured - self.passed :])
         self.passed += len(passed)
         return passed
 
-    def _drop(self, count: int) -> None:
+    def _drop_held(self, count: int) -> None:
         """Drop the first held samples."""
         count = max(0, count)
         self._held = self._held[count:].clone()
@@ -112,19 +112,19 @@ class SpeechGate:
         self.dropped += count
         self._measured = max(self._measured, self.passed)
 
-    def _follow(self, samples: torch.Tensor) -> None:
+    def _follow_speech(self, samples: torch.Tensor) -> None:
         """Note the last speech of an open gate."""
         samples = torch.cat((self._unmeasured, samples))
         in_frames = len(samples) // self._frame * self._frame
-        levels = self._measure(samples[:in_frames])
+        levels = self._measure_levels(samples[:in_frames])
         self._unmeasured = samples[in_frames:].clone()
 
-        loud = np.flatnonzero(levels > self._threshold())
+        loud = np.flatnonzero(levels > self._speech_level())
         if len(loud):
             frames_since = len(levels) - int(loud[-1]) - 1
             self.last_speech = self._measured - frames_since * self._frame
 
-    def _measure(self, samples: torch.Tensor) -> np.ndarray:
+    def _measure_levels(self, samples: torch.Tensor) -> np.ndarray:
         """Measure the levels of whole frames, in dB of full scale."""
         frames = samples.reshape(-1, self._frame) / INT16_SCALE
         levels = 10.0 * (frames.square().mean(dim=1).clamp(1e-10, 1e10).log10()).numpy()
@@ -132,13 +132,13 @@ class SpeechGate:
         self._history = np.concatenate((self._history, levels))[-round(HISTORY / FRAME) :]
         return levels
 
-    def _start_of_speech(self) -> int | None:
+    def _speech_start(self) -> int | None:
         """Return the first held sample that belongs to speech; None if nobody speaks.
 
         Two frames must be loud: one may be a click.
         """
         frames = (self._measured - self.passed) // self._frame
-        loud = self._history[len(self._history) - frames :] > self._threshold()
+        loud = self._history[len(self._history) - frames :] > self._speech_level()
         starts = np.flatnonzero(loud[:-1] & loud[1:])
         return max(0, int(starts[0]) * self._frame - self._look_back) if len(starts) else None
 
@@ -147,9 +147,9 @@ class SpeechGate:
         """Whether there is not enough sound for a noise floor."""
         return len(self._history) * FRAME < LEAST_HISTORY
 
-    def _threshold(self) -> float:
+    def _speech_level(self) -> float:
         """Return the level of speech, in dB of full scale."""
         if self._is_short:
             return LOUD
-        floor, rise = noise_of_block(self._history, RISE)
+        floor, rise = block_noise(self._history, RISE)
         return max(FAINTEST, floor + rise)

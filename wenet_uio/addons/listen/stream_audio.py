@@ -115,7 +115,7 @@ class StreamAudio:
             raise ValueError(NEVER_MORE)
 
         longest = max(1, round(PIECE * self._source_rate))
-        for piece in _checked(samples).split(longest):
+        for piece in _checked_copy(samples).split(longest):
             self._pieces.append(piece)
             self._pushed += len(piece)
 
@@ -152,7 +152,7 @@ class StreamAudio:
         self.empty = self.empty and not len(self._returned)
 
 
-def _checked(samples: np.ndarray | torch.Tensor) -> torch.Tensor:
+def _checked_copy(samples: np.ndarray | torch.Tensor) -> torch.Tensor:
     """Check samples, and return a copy: int16, or float32 on the scale of int16."""
     try:
         if isinstance(samples, torch.Tensor):

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from wenet_uio.addons.listen.speech import FRAME, LEAST_CONTRAST, channel_levels, contrast
+from wenet_uio.addons.listen.speech import FRAME, LEAST_CONTRAST, channel_levels, level_contrast
 from wenet_uio.audio.decoders import AudioError, Channel
 from wenet_uio.audio.lost_sound import SHORTEST, is_quiet, is_silent, sounds
 from wenet_uio.audio.read import Source, audio_info
@@ -48,7 +48,7 @@ class Tracks(NamedTuple):
     """Channels that sound while all that are transcribed are quiet."""
 
 
-def tracks_of(source: Source, chosen: ChosenChannel | None, usual: Channel) -> Tracks:
+def choose_tracks(source: Source, chosen: ChosenChannel | None, usual: Channel) -> Tracks:
     """Choose the channels of a recording.
 
     If nobody chose one, these are the usual channel, and each other channel that sounds while all
@@ -68,7 +68,7 @@ def tracks_of(source: Source, chosen: ChosenChannel | None, usual: Channel) -> T
 
     channels = audio_info(source).channels
     if channel == "each":
-        return Tracks(_named(range(channels), channels))
+        return Tracks(_name_tracks(range(channels), channels))
     if channel >= channels:
         why = f"requested, the audio has {channels} channel(s)"
         if chosen is None:
@@ -79,14 +79,14 @@ def tracks_of(source: Source, chosen: ChosenChannel | None, usual: Channel) -> T
 
     levels = channel_levels(source)
     numbers = different_channels(levels, channel) if chosen is None else [channel]
-    return Tracks(_named(numbers, channels), tuple(lost_channels(levels, numbers)))
+    return Tracks(_name_tracks(numbers, channels), tuple(lost_channels(levels, numbers)))
 
 
-def _named(numbers: Sequence[int], channels: int) -> tuple[Track, ...]:
+def _name_tracks(numbers: Sequence[int], channels: int) -> tuple[Track, ...]:
     """Return tracks of some of the channels of a recording; only one needs no name."""
     if len(numbers) == 1:
         return (Track(numbers[0]),)
-    return tuple(Track(number, name_of(number, channels)) for number in numbers)
+    return tuple(Track(number, channel_name(number, channels)) for number in numbers)
 
 
 def lost_channels(levels: np.ndarray, used: Sequence[int]) -> list[int]:
@@ -97,10 +97,10 @@ def lost_channels(levels: np.ndarray, used: Sequence[int]) -> list[int]:
     """
     quiet = np.logical_and.reduce([is_quiet(levels[number]) for number in used])
     unused = (number for number in range(len(levels)) if number not in used)
-    return [number for number in unused if _adds(quiet, levels[number])]
+    return [number for number in unused if _adds_sound(quiet, levels[number])]
 
 
-def name_of(channel: int, channels: int) -> str:
+def channel_name(channel: int, channels: int) -> str:
     """Return the name of one of several channels."""
     return STEREO[channel] if channels == len(STEREO) else f"channel {channel}"
 
@@ -114,15 +114,15 @@ def different_channels(levels: np.ndarray, usual: int) -> list[int]:
     used = [] if is_silent(levels[usual]) else [usual]
     quiet = is_quiet(levels[usual])
     for number in range(len(levels)):
-        has_voice = number != usual and contrast(levels[number]) >= LEAST_CONTRAST
-        if has_voice and _adds(quiet, levels[number]):
+        has_voice = number != usual and level_contrast(levels[number]) >= LEAST_CONTRAST
+        if has_voice and _adds_sound(quiet, levels[number]):
             used.append(number)
             quiet &= is_quiet(levels[number])
 
     return sorted(used) or [usual]
 
 
-def _adds(quiet: np.ndarray, levels: np.ndarray) -> bool:
+def _adds_sound(quiet: np.ndarray, levels: np.ndarray) -> bool:
     """Tell whether a channel sounds long enough in the frames where others are quiet.
 
     Args:

@@ -27,7 +27,7 @@ from tqdm import tqdm
 from wenet_uio.addons.listen.inputs import Input
 from wenet_uio.addons.listen.load import load_model
 from wenet_uio.addons.listen.options import Cutting, TranscribeOptions
-from wenet_uio.addons.listen.results import TranscriptSegment, srt, vtt
+from wenet_uio.addons.listen.results import TranscriptSegment, srt_lines, vtt_lines
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.read import audio_info
 from wenet_uio.base.cli import command_parser
@@ -92,11 +92,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Transcribe all files; 1 if one could not be read."""
     args = parser().parse_args(arguments)
     args.model = local_model(args.model, args.revision)
-    check_modes([args.mode] if args.mode else list(MODES))
+    modes = [args.mode] if args.mode else list(MODES)
+    check_modes(modes)
     if args.batch_size < 1:
         raise ValueError(f"--batch_size: expected 1 or more, found {args.batch_size}")
 
-    options = options_of(args)
+    options = transcribe_options(args)
     # Wrong times are reported before the model is loaded
     options.cutting(Cutting.of_run(args.model))
     outputs = output_paths(args)
@@ -104,22 +105,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     recogniser = load_model(
         args.model, checkpoint=args.checkpoint, device=args.device, trust_code=args.trust_code
     )
-    inputs = [
-        Input(sys.stdin.buffer if name == STDIN else name, place)
-        for place, name in enumerate(args.audio)
-    ]
+    inputs: list[Input] = []
+    for place, name in enumerate(args.audio):
+        audio = sys.stdin.buffer if name == STDIN else name
+        inputs.append(Input(audio, place))
+
     failed = 0
 
-    recognised = with_progress(recogniser.iterate(inputs, options), inputs)
+    recognised = show_progress(recogniser.iterate(inputs, options), inputs)
     for number, segments in segments_by_input(recognised, len(inputs)):
         audio, output = args.audio[number], outputs[number]
-        lines = transcript_lines(with_warning(segments, audio), audio, args)
+        lines = transcript_lines(warn_without_words(segments, audio), audio, args)
         try:
             write_lines(lines, output)
         except BrokenPipeError:
             raise
         except (AudioError, OSError) as error:
-            say(f"error: {audio}: {str(error).removeprefix(f'{audio}: ')}", sys.stderr)
+            print_line(f"error: {audio}: {str(error).removeprefix(f'{audio}: ')}", sys.stderr)
             failed += 1
         else:
             if output is not None:
@@ -133,19 +135,19 @@ def write_lines(lines: Iterable[str], output: Path | None) -> None:
     """Write lines to a file, or print each as soon as it is there."""
     if output is None:
         for line in lines:
-            say(line, sys.stdout)
+            print_line(line, sys.stdout)
     else:
         with written_aside(output, "w") as file:
             file.writelines(f"{line}\n" for line in lines)
 
 
-def say(line: str, stream: TextIO) -> None:
+def print_line(line: str, stream: TextIO) -> None:
     """Print a line, above the progress bar if a terminal shows one."""
     with tqdm.external_write_mode(stream):
         print(line, file=stream, flush=True)
 
 
-def with_progress(found: Iterable[Found], inputs: Sequence[Input]) -> Iterator[Found]:
+def show_progress(found: Iterable[Found], inputs: Sequence[Input]) -> Iterator[Found]:
     """Yield what is found; a terminal shows how many seconds of each audio file are transcribed."""
     # Speech is found before the first segment.
     first = f"{inputs[0].name}: finding speech"
@@ -170,7 +172,7 @@ def with_progress(found: Iterable[Found], inputs: Sequence[Input]) -> Iterator[F
             yield number, segment
 
 
-def options_of(args: argparse.Namespace) -> TranscribeOptions:
+def transcribe_options(args: argparse.Namespace) -> TranscribeOptions:
     """Return the options of the command line."""
     return TranscribeOptions(
         **values_of(TranscribeOptions, args, "mode", *CUTTING, *READING),
@@ -189,11 +191,11 @@ def segments_by_input(
         if group is None or group[0] != number:
             yield number, iter(())
         else:
-            yield number, segments_of_group(group[1])
+            yield number, read_group(group[1])
             group = next(groups, None)
 
 
-def segments_of_group(group: Iterable[Found]) -> Iterator[TranscriptSegment]:
+def read_group(group: Iterable[Found]) -> Iterator[TranscriptSegment]:
     """Yield the segments of one input; raises the exception that stands in place of a segment."""
     for _, segment in group:
         if isinstance(segment, Exception):
@@ -221,7 +223,9 @@ def output_paths(args: argparse.Namespace) -> list[Path | None]:
     return [*paths]
 
 
-def with_warning(segments: Iterable[TranscriptSegment], audio: str) -> Iterator[TranscriptSegment]:
+def warn_without_words(
+    segments: Iterable[TranscriptSegment], audio: str
+) -> Iterator[TranscriptSegment]:
     """Yield the segments of a file; says if they have no word, since the output may be empty."""
     has_words = False
     for segment in segments:
@@ -229,7 +233,7 @@ def with_warning(segments: Iterable[TranscriptSegment], audio: str) -> Iterator[
         yield segment
 
     if not has_words:
-        say(f"warning: {audio}: no word was found", sys.stderr)
+        print_line(f"warning: {audio}: no word was found", sys.stderr)
 
 
 def transcript_lines(
@@ -245,4 +249,4 @@ def transcript_lines(
         yield json.dumps({"audio": audio, "passages": passages}, ensure_ascii=False)
     else:
         cues = [cue for segment in segments for cue in segment.cues()]
-        yield from srt(cues) if args.format == "srt" else vtt(cues)
+        yield from srt_lines(cues) if args.format == "srt" else vtt_lines(cues)

@@ -14,7 +14,14 @@ from torch.nn.utils.rnn import pad_sequence
 
 from wenet_uio.addons.listen.one_pass import RecordingFrames, check_one_pass
 from wenet_uio.addons.listen.options import Cutting
-from wenet_uio.addons.listen.passages import Passage, Token, evenly, join, passages_of, placed
+from wenet_uio.addons.listen.passages import (
+    Passage,
+    Token,
+    join_windows,
+    span_in_recording,
+    split_passages,
+    spread_evenly,
+)
 from wenet_uio.addons.listen.results import (
     TAIL,
     TranscriptSegment,
@@ -23,7 +30,7 @@ from wenet_uio.addons.listen.results import (
 )
 from wenet_uio.addons.listen.speech import Segment, Speech
 from wenet_uio.addons.listen.stream_audio import StreamFeatures
-from wenet_uio.addons.listen.tracks import ChosenChannel, Track, Tracks, tracks_of
+from wenet_uio.addons.listen.tracks import ChosenChannel, Track, Tracks, choose_tracks
 from wenet_uio.audio.decoders import AudioError, Channel
 from wenet_uio.audio.read import AudioReader, Source
 from wenet_uio.dataset.chain.padding import pad
@@ -107,7 +114,7 @@ class Transcriber:
         Args:
             search: exactly one mode, with `token_times` in its options.
             batch_size: segments that are recognised together.
-            channel: what is transcribed of a recording; None: see `tracks_of`.
+            channel: what is transcribed of a recording; None: see `choose_tracks`.
             one_pass: the encoder sees each recording as a whole, and the search its segments.
 
         Raises:
@@ -140,7 +147,7 @@ class Transcriber:
                 yield number, recognised
                 continue
 
-            for passage in passages_of(recognised.segment, recognised.tokens):
+            for passage in split_passages(recognised.segment, recognised.tokens):
                 segment = self.segment(passage, recognised.no_speech_probability)
                 yield number, replace(segment, track=recognised.track)
 
@@ -156,9 +163,9 @@ class Transcriber:
         Args:
             recordings: each function gives a recording when its turn comes.
         """
-        pieces = self._pieces(recordings, cutting)
+        pieces = self._cut_recordings(recordings, cutting)
         batches = iter(lambda: list(islice(pieces, self._batch_size)), [])
-        recognised = chain.from_iterable(map(self._recognise, batches))
+        recognised = chain.from_iterable(map(self._recognise_pieces, batches))
         failed = -1
 
         # Pieces with equal recording and passage are the windows of one passage.
@@ -175,10 +182,10 @@ class Transcriber:
 
             tokens, (start, end), texts = first.tokens, first.segment, first.texts
             for piece in later:
-                tokens = join(tokens, piece.tokens, Segment(piece.segment.start, end))
+                tokens = join_windows(tokens, piece.tokens, Segment(piece.segment.start, end))
                 end = piece.segment.end
             if later:
-                texts = (self._text(tokens),)
+                texts = (self.tokenizer.detokenize([token.unit for token in tokens]),)
 
             yield (
                 number,
@@ -190,9 +197,6 @@ class Transcriber:
                     first.source.track,
                 ),
             )
-
-    def _text(self, tokens: Iterable[Token]) -> str:
-        return self.tokenizer.detokenize([token.unit for token in tokens])
 
     def segment(
         self, passage: Passage, no_speech_probability: float | None = None
@@ -226,25 +230,25 @@ class Transcriber:
             *passage.segment, text, tuple(words), tuple(tokens), language, no_speech_probability
         )
 
-    def _pieces(
+    def _cut_recordings(
         self, recordings: Iterable[Callable[[], Source]], cutting: Cutting
     ) -> Iterator[_Piece]:
         """Yield the segments of each recording; one that cannot be read gives a piece with an error."""
         for number, open_recording in enumerate(recordings):
             try:
-                yield from self._cut(number, open_recording(), cutting)
+                yield from self._cut_recording(number, open_recording(), cutting)
             except (AudioError, OSError) as error:
                 yield _Piece(number, -1, None, Segment(0.0, 0.0), error=error)
 
-    def _cut(self, number: int, source: Source, cutting: Cutting) -> Iterator[_Piece]:
+    def _cut_recording(self, number: int, source: Source, cutting: Cutting) -> Iterator[_Piece]:
         """Yield the segments of a recording; passages of all its tracks are in order of their
         starts.
         """
-        self.tracks[number] = tracks_of(source, self._channel, self._usual_channel)
+        self.tracks[number] = choose_tracks(source, self._channel, self._usual_channel)
         chosen = self.tracks[number].chosen
         spoken: list[list[tuple[_OpenTrack, Speech]]] = []
         for track in chosen:
-            frames = self._frames(source, track.channel)
+            frames = self._one_pass_frames(source, track.channel)
             opened = _OpenTrack(track, AudioReader(source), frames)
             passages = cutting.passages(
                 source,
@@ -259,7 +263,7 @@ class Transcriber:
             for segment in cutting.windows(passage.segment):
                 yield _Piece(number, index, opened, segment, passage.no_speech_probability)
 
-    def _recognise(self, pieces: list[_Piece]) -> list[_Piece]:
+    def _recognise_pieces(self, pieces: list[_Piece]) -> list[_Piece]:
         """Recognise pieces together."""
         if self._one_pass:
             return self._recognise_frames(pieces)
@@ -282,11 +286,11 @@ class Transcriber:
 
         for key, nbest in self.decode(examples).items():
             piece = pieces[int(key)]
-            recognised[int(key)] = self._with_hypotheses(piece, nbest, piece.segment)
+            recognised[int(key)] = self._add_hypotheses(piece, nbest, piece.segment)
 
         return recognised
 
-    def _with_hypotheses(self, piece: _Piece, nbest: NBest, segment: Segment) -> _Piece:
+    def _add_hypotheses(self, piece: _Piece, nbest: NBest, segment: Segment) -> _Piece:
         """Return a piece with what was recognised in `segment` of it.
 
         It has no words if the detector and the recogniser agree that nobody speaks.
@@ -303,7 +307,7 @@ class Transcriber:
         ]
         return piece._replace(tokens=self.tokens(nbest[0], segment), texts=tuple(texts))
 
-    def _frames(self, source: Source, channel: Channel) -> RecordingFrames | None:
+    def _one_pass_frames(self, source: Source, channel: Channel) -> RecordingFrames | None:
         """Return the encoder frames of a recording, to be computed when they are needed; None unless
         they are computed in one pass.
         """
@@ -336,21 +340,16 @@ class Transcriber:
                     spoken.append((index, Segment(first * self.clock.step, piece.segment.end)))
                     encoded.append(frames)
 
-            nbests = self._search_frames(encoded)
+            if not encoded:
+                return recognised
+
+            lengths = torch.tensor([len(frames) for frames in encoded], device=self._device)
+            batch = pad_sequence(encoded, batch_first=True)
+            (nbests,) = decode_encoded(self._model, (batch, lengths), self._search).values()
             for (index, segment), nbest in zip(spoken, nbests, strict=True):
-                recognised[index] = self._with_hypotheses(pieces[index], nbest, segment)
+                recognised[index] = self._add_hypotheses(pieces[index], nbest, segment)
 
         return recognised
-
-    def _search_frames(self, encoded: list[torch.Tensor]) -> list[NBest]:
-        """Return the hypotheses of segments, from their encoder frames (T', D)."""
-        if not encoded:
-            return []
-
-        lengths = torch.tensor([len(frames) for frames in encoded], device=self._device)
-        batch = pad_sequence(encoded, batch_first=True)
-        (nbests,) = decode_encoded(self._model, (batch, lengths), self._search).values()
-        return nbests
 
     def decode(self, examples: list[Example]) -> dict[str, NBest]:
         """Decode examples that have features.
@@ -390,14 +389,14 @@ class Transcriber:
         if hypothesis.spans is not None:
             tokens: list[Token] = []
             for span in hypothesis.spans:
-                place = placed(span, segment)
-                timed = evenly(hypothesis.tokens[span.first : span.last], place)
+                place = span_in_recording(span, segment)
+                timed = spread_evenly(hypothesis.tokens[span.first : span.last], place)
                 tokens += [Token(unit, time, 0.0, place, language) for unit, time in timed]
 
             return tokens
 
         if hypothesis.frames is None or hypothesis.confidences is None:
-            timed = evenly(hypothesis.tokens, segment)
+            timed = spread_evenly(hypothesis.tokens, segment)
             return [Token(unit, time, 0.0, None, language) for unit, time in timed]
 
         times = [segment.start + self.clock.middle(frame) for frame in hypothesis.frames]

@@ -54,10 +54,8 @@ def _read_model() -> torch.jit.ScriptModule:
     return torch.jit.load(str(path), map_location="cpu").eval()
 
 
-@lru_cache(maxsize=1)
-def _shared_model() -> torch.jit.ScriptModule:
-    """Load the model that all recordings share."""
-    return _read_model()
+_shared_model = lru_cache(maxsize=1)(_read_model)
+"""Loads the model that all recordings share."""
 
 
 class VoiceDetector:
@@ -87,7 +85,7 @@ class VoiceDetector:
         self._waiting = torch.cat((self._waiting, samples))
         batch = PIECES * PIECE * WINDOW
         while len(self._waiting) >= WARM_UP * WINDOW + batch:
-            self._run(self._waiting[: WARM_UP * WINDOW + batch])
+            self._run_model(self._waiting[: WARM_UP * WINDOW + batch])
             self._waiting = self._waiting[batch:]
 
     def finish(self) -> np.ndarray:
@@ -98,7 +96,7 @@ class VoiceDetector:
         remaining = len(self._waiting) - WARM_UP * WINDOW
         if remaining:
             missing = -remaining % (PIECE * WINDOW)
-            self._run(torch.nn.functional.pad(self._waiting, (0, missing)))
+            self._run_model(torch.nn.functional.pad(self._waiting, (0, missing)))
             self._probabilities[-1] = self._probabilities[-1][: -(-remaining // WINDOW)]
             self._waiting = self._waiting[:0]
 
@@ -106,7 +104,7 @@ class VoiceDetector:
             np.concatenate(self._probabilities) if self._probabilities else np.zeros(0, np.float32)
         )
 
-    def _run(self, samples: torch.Tensor) -> None:
+    def _run_model(self, samples: torch.Tensor) -> None:
         """Run the model on a warm-up and the whole pieces after it (samples,)."""
         pieces = samples.unfold(0, (WARM_UP + PIECE) * WINDOW, PIECE * WINDOW)
         with _ONE_AT_A_TIME, torch.inference_mode():
@@ -155,14 +153,14 @@ class VoiceStream:
             if self._windows % PIECE == 0:
                 self._model.reset_states()
                 for start in range(0, len(self._recent), WINDOW):
-                    self._probability(self._recent[start : start + WINDOW])
+                    self._voice_probability(self._recent[start : start + WINDOW])
 
-            probabilities.append(self._probability(window))
+            probabilities.append(self._voice_probability(window))
             self._recent = np.concatenate((self._recent[WINDOW:], window))
             self._windows += 1
 
         return np.array(probabilities, np.float32)
 
-    def _probability(self, window: np.ndarray) -> float:
+    def _voice_probability(self, window: np.ndarray) -> float:
         with torch.inference_mode():
             return float(self._model(torch.from_numpy(window)[None], RATE))

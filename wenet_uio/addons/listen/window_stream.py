@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from wenet_uio.addons.listen.endpoint import Endpointer
-from wenet_uio.addons.listen.live import END, LiveOptions, LiveStream, attempt
+from wenet_uio.addons.listen.live import END, LiveOptions, LiveStream, try_step
 from wenet_uio.addons.listen.options import Cutting
-from wenet_uio.addons.listen.passages import Token, join
+from wenet_uio.addons.listen.passages import Token, join_windows
 from wenet_uio.addons.listen.speech import VOICE, Segment
 from wenet_uio.addons.listen.stream_audio import StreamResampler
 from wenet_uio.addons.listen.transcription import Transcriber
@@ -97,20 +97,20 @@ class WindowStream(LiveStream):
         return self._audio.ended or new_samples >= STEP * self._rate
 
     @property
-    def _end(self) -> int:
+    def _window_end(self) -> int:
         """Sample of the stream after the window."""
-        return self._begin + self._dropped + len(self._window)
+        return self._utterance_start + self._dropped + len(self._window)
 
     @property
-    def _recognised(self) -> float:
-        return self._end / self._rate
+    def _recognised_seconds(self) -> float:
+        return self._window_end / self._rate
 
     @staticmethod
     def step(streams: Sequence[WindowStream]) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """As LiveStream.step: windows of several streams are decoded as a batch."""
         groups: defaultdict[Hashable, list[WindowStream]] = defaultdict(list)
         for stream in streams:
-            if attempt([stream], stream._absorb):
+            if try_step([stream], stream._absorb_audio):
                 groups[stream._key].append(stream)
 
         for group in groups.values():
@@ -121,9 +121,9 @@ class WindowStream(LiveStream):
             ]
             hypotheses = group[0]._transcriber.decode(examples)
             for index, stream in enumerate(group):
-                attempt([stream], stream._settle, hypotheses.get(str(index)))
+                try_step([stream], stream._produce_event, hypotheses.get(str(index)))
 
-    def _absorb(self) -> None:
+    def _absorb_audio(self) -> None:
         """Make the window longer.
 
         A full window moves on, so that neighbouring windows share the overlap.
@@ -140,7 +140,7 @@ class WindowStream(LiveStream):
 
         # At least once: only `take` finds that the audio is empty.
         while len(self._waiting) < max(1, room):
-            samples = self._take(1)
+            samples = self._take_heard(1)
             if samples is None or self._is_quiet:
                 break
             self._waiting = torch.cat((self._waiting, samples))
@@ -149,22 +149,22 @@ class WindowStream(LiveStream):
         self._window = torch.cat((self._window, self._added))
         self._example = self._transcriber.features("", self._window, self._rate)
 
-    def _settle(self, nbest: NBest | None) -> None:
+    def _produce_event(self, nbest: NBest | None) -> None:
         """Take the hypotheses of the window, and produce the Partial or the Final."""
-        start = self._begin / self._rate
-        window = Segment(start + self._dropped / self._rate, self._end / self._rate)
+        start = self._utterance_start / self._rate
+        window = Segment(start + self._dropped / self._rate, self._window_end / self._rate)
         tokens = [] if nbest is None else self._transcriber.tokens(nbest[0], window)
         if self._dropped:
             shared = Segment(window.start, window.start + self._overlap / self._rate)
-            tokens = join(self._earlier_tokens, tokens, shared)
+            tokens = join_windows(self._earlier_tokens, tokens, shared)
 
         self._tokens = tokens
         texts = [self._transcriber.tokenizer.detokenize(token.unit for token in tokens)]
-        rule = self._endpointer.accept(self._silent(), bool(tokens))
+        rule = self._endpointer.accept(self._silent_frames(), bool(tokens))
         if self._audio.empty and not len(self._waiting):
             rule = END
         if not rule:
-            self._show(texts)
+            self._show_partial(texts)
             return
 
         count = self._dropped + len(self._window)
@@ -173,17 +173,17 @@ class WindowStream(LiveStream):
             tokens, texts = self._recognise_again(speech, speech_start, self._cutting)
 
         self._start_utterance()
-        self._conclude(window.end, tokens, texts, rule)
+        self._conclude_utterance(window.end, tokens, texts, rule)
 
-    def _silent(self) -> np.ndarray:
+    def _silent_frames(self) -> np.ndarray:
         """Tell whether each new frame of WINDOW samples is without speech."""
         quiet = np.ones(self._new_quiet_frames(WINDOW / RATE), bool)
         if self._voice is not None:
             voices = self._voice.accept(self._to_voice.accept(self._added).numpy())
             return np.concatenate((quiet, voices < VOICE))
 
-        begin = self._begin / self._rate
-        frames = int((self._end - self._begin) / self._rate * RATE / WINDOW)
+        begin = self._utterance_start / self._rate
+        frames = int((self._window_end - self._utterance_start) / self._rate * RATE / WINDOW)
         times = begin + np.arange(self._checked, frames) * (WINDOW / RATE)
         self._checked = frames
         if self._gate is not None:

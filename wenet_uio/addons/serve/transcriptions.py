@@ -21,7 +21,7 @@ from aiohttp import web
 from wenet_uio.addons.listen.inputs import Input
 from wenet_uio.addons.listen.options import TranscribeOptions
 from wenet_uio.addons.listen.recogniser import SpeechRecogniser
-from wenet_uio.addons.listen.results import Transcript, TranscriptSegment, part_of_text
+from wenet_uio.addons.listen.results import Transcript, TranscriptSegment, added_text
 from wenet_uio.addons.listen.tracks import ChosenChannel, parse_channel
 from wenet_uio.addons.serve.events import EventFeed, GoneError
 from wenet_uio.addons.serve.messages import (
@@ -369,7 +369,7 @@ def delta_event(segments: Sequence[TranscriptSegment], duration: float) -> dict[
     previous, last = [None, None, *segments][-2:]
     return {
         "type": "transcript.text.delta",
-        "delta": part_of_text(previous, last) if last else "",
+        "delta": added_text(previous, last) if last else "",
         "seconds": round(segments[-1].end, 3) if segments else 0.0,
         "duration": round(duration, 3),
     }

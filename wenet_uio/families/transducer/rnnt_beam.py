@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 
 from wenet_uio.families.transducer.model import Transducer
-from wenet_uio.search.prefix_scorer import PrefixScorer, as_one
+from wenet_uio.search.prefix_scorer import PrefixScorer, join_scorers
 from wenet_uio.search.types import Hypothesis, NBest
 
 TOKENS_A_FRAME = 3
@@ -81,7 +81,7 @@ def rnnt_beam_search(
         token on the best path; their scores include the bonuses.
     """
     assert transducer_weight == 1.0 or ctc_log_probs is not None, "a share below 1 needs CTC"
-    scorer = as_one([scorer.begin() for scorer in scorers])
+    scorer = join_scorers([scorer.begin() for scorer in scorers])
     beam = _first_beam(model, scorer, len(lengths), beam_size, encoder_out.device)
     steps: list[_Growth] = []
     for frame in range(encoder_out.size(1)):
