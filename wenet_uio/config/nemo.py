@@ -7,7 +7,7 @@ from typing import Any
 
 FROM_NEMO = "wenet_uio.addons.nemo.config.convert:from_nemo"
 """Converts the sections of NeMo in a yaml."""
-WITH_OVERRIDES = "wenet_uio.addons.nemo.config.changes:with_overrides"
+WITH_OVERRIDES = "wenet_uio.addons.nemo.config.changes:apply_overrides"
 """Converts such a yaml with overrides, or a yaml with overrides of NeMo's keys."""
 LOADERS = ("train_ds", "validation_ds", "test_ds")
 OTHER_NAMES = {"training_ds": "train_ds", "val_ds": "validation_ds", "dev_ds": "validation_ds"}

@@ -46,7 +46,7 @@ from wenet_uio.prepare.table_rows import (
     parse_table,
 )
 
-GUESS = "wenet_uio.addons.corpora.guessed_columns:understand"
+GUESS = "wenet_uio.addons.corpora.guessed_columns:guess_columns"
 """Finds out what the columns hold where their names do not say it."""
 MOST_NAMED = 50
 """An error names this many bad rows or missing files; it gives the number of all."""

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from wenet_uio.addons.corpora.elan import read_eaf, texts_of_tiers
+from wenet_uio.addons.corpora.elan import read_eaf, tier_texts
 from wenet_uio.dataset.formats.errors import ListError
 
 SLOTS = '<TIME_SLOT TIME_SLOT_ID="t{}" {}/>'
@@ -44,7 +44,7 @@ def referring(name, other, text):
 def texts(path, chosen=None):
     return [
         (text.start, text.end, text.text, text.speaker)
-        for text in texts_of_tiers(path, read_eaf(path).tiers, chosen)
+        for text in tier_texts(path, read_eaf(path).tiers, chosen)
     ]
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from wenet_uio.addons.corpora.guessed_columns import understand
+from wenet_uio.addons.corpora.guessed_columns import guess_columns
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.prepare.columns import (
     Choice,
@@ -18,7 +18,7 @@ NONE = Choice()
 
 
 def names(rows, choice=NONE):
-    columns = understand(rows, choice, has_audio_suffix)
+    columns = guess_columns(rows, choice, has_audio_suffix)
     return columns and columns.names
 
 
@@ -62,7 +62,7 @@ def test_columns_without_a_known_name_are_told_by_what_they_hold(rows, expected)
 
 
 def test_a_guess_is_told_with_the_option_for_another_column():
-    columns = understand([["x", "y", "z"], *BODY], Choice(), has_audio_suffix)
+    columns = guess_columns([["x", "y", "z"], *BODY], Choice(), has_audio_suffix)
     assert columns is not None
     assert columns.notes == [
         "x is taken for the audio: its cells are files; --audio_field takes another column",
@@ -101,7 +101,7 @@ def test_times_are_numbers_or_those_of_a_clock(text, seconds):
 )
 def test_units_of_times_stand_in_the_name_of_their_column(name, is_in_milliseconds):
     rows = [[name, "path", "text"], ["1500", "a.wav", "ja"]]
-    columns = understand(rows, Choice(), has_audio_suffix)
+    columns = guess_columns(rows, Choice(), has_audio_suffix)
     assert columns is not None
     assert columns.names[0] == "start"
     assert columns.milliseconds == ({"start"} if is_in_milliseconds else set())

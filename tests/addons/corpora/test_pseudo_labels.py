@@ -10,9 +10,9 @@ from wenet_uio.addons.corpora.pseudo_labels import (
     Limits,
     Speech,
     Spelling,
-    choose,
+    choose_labels,
+    find_repetition,
     read_labels,
-    repetition,
 )
 
 SPEECH = [Speech("a", 1.0), Speech("b", 2.0), Speech("c", 10.0)]
@@ -20,11 +20,14 @@ LABELS = {"a": Label("one two", 0.9), "b": Label("three", 0.5), "c": Label("four
 
 
 def reasons(limits, labels=LABELS, others=None, speech=SPEECH):
-    return {key: why.reason for key, why in choose(speech, labels, limits, others).left_out.items()}
+    return {
+        key: why.reason
+        for key, why in choose_labels(speech, labels, limits, others).left_out.items()
+    }
 
 
 def test_without_limits_every_text_becomes_a_label_in_the_order_of_the_list():
-    choice = choose(SPEECH, dict(reversed(LABELS.items())), Limits())
+    choice = choose_labels(SPEECH, dict(reversed(LABELS.items())), Limits())
     assert list(choice.texts.items()) == [("a", "one two"), ("b", "three"), ("c", "four")]
     assert choice.left_out == {}
 
@@ -67,7 +70,7 @@ def test_texts_on_which_two_models_differ_by_more_than_the_bound_are_left_out():
         "c": "not_recognised",
     }
     assert reasons(Limits(max_cer=0), others=LABELS) == {}
-    detail = choose(SPEECH, LABELS, Limits(max_cer=10), others).left_out["a"].detail
+    detail = choose_labels(SPEECH, LABELS, Limits(max_cer=10), others).left_out["a"].detail
     assert detail == "CER 14.29 %; the second model recognised: ONE TOO"
 
 
@@ -92,11 +95,11 @@ def test_limits_that_make_no_sense_are_refused(values):
 
 def test_a_bound_without_what_it_bounds_is_refused():
     with pytest.raises(ValueError, match="no confidences; decode with --token_times"):
-        choose(SPEECH, {"a": Label("one")}, Limits(min_confidence=0.5))
+        choose_labels(SPEECH, {"a": Label("one")}, Limits(min_confidence=0.5))
     with pytest.raises(ValueError, match="belong together"):
-        choose(SPEECH, LABELS, Limits(), LABELS)
+        choose_labels(SPEECH, LABELS, Limits(), LABELS)
     with pytest.raises(ValueError, match="belong together"):
-        choose(SPEECH, LABELS, Limits(max_cer=5))
+        choose_labels(SPEECH, LABELS, Limits(max_cer=5))
 
 
 def test_results_are_read_from_nbest_or_else_from_text(tmp_path):
@@ -128,7 +131,7 @@ def test_a_part_that_stands_in_a_row_too_often_is_found_whatever_stands_between(
 ):
     for times in range(2, 9):
         text = before + between.join([part] * times)
-        found = repetition(text, 4)
+        found = find_repetition(text, 4)
         assert (found is not None) == (times > 4), text
         if found:
             assert found[1] == times
@@ -140,12 +143,12 @@ def test_a_part_that_stands_in_a_row_too_often_is_found_whatever_stands_between(
     ["", "   ", "committee", "one one two two one one two two", "2648 2648", "a b c d e f g"],
 )
 def test_usual_texts_have_no_repetition(text):
-    assert repetition(text, 4) is None
+    assert find_repetition(text, 4) is None
 
 
 def test_texts_that_repeat_themselves_are_left_out_and_the_detail_says_what():
     labels = LABELS | {"b": Label("and so on " * 30)}
-    left_out = choose(SPEECH, labels, Limits(max_repeats=4)).left_out
+    left_out = choose_labels(SPEECH, labels, Limits(max_repeats=4)).left_out
     assert {key: tuple(why) for key, why in left_out.items()} == {
         "b": ("repeats", "'and so on' 30 times in a row")
     }
@@ -164,7 +167,7 @@ def test_labels_are_written_for_the_student_and_texts_with_other_digits_are_left
         "words": {"a": "IT'S THE SECOND DOG NO FIVE", "c": "YES"},
     }
     for digits, expected in texts.items():
-        choice = choose(SPEECH, labels, Limits(), spelling=Spelling("english", digits))
+        choice = choose_labels(SPEECH, labels, Limits(), spelling=Spelling("english", digits))
         assert choice.texts == expected
         assert choice.changed == len(expected) - 1
         assert {why.reason for why in choice.left_out.values()} <= {"digits"}
@@ -184,21 +187,21 @@ def test_labels_are_written_for_the_student_and_texts_with_other_digits_are_left
 )
 def test_a_text_that_only_names_a_sound_is_no_label(text, is_note):
     spelling = Spelling("english", "words")
-    choice = choose(SPEECH, LABELS | {"b": Label(text, 0.9)}, Limits(), spelling=spelling)
+    choice = choose_labels(SPEECH, LABELS | {"b": Label(text, 0.9)}, Limits(), spelling=spelling)
     expected = {"b": LeftOut("note", text)} if is_note else {}
     assert choice.left_out == expected
 
 
 def test_a_text_of_punctuation_alone_is_empty_for_the_student():
     labels = {key: Label("...", 0.9) for key in LABELS}
-    choice = choose(SPEECH, labels, Limits(), spelling=Spelling("english"))
+    choice = choose_labels(SPEECH, labels, Limits(), spelling=Spelling("english"))
     assert {why.reason for why in choice.left_out.values()} == {"empty"}
 
 
 def test_both_teachers_are_compared_as_the_student_writes():
     others = {key: Label(label.text.upper() + ".") for key, label in LABELS.items()}
     spelling = Spelling("english")
-    assert choose(SPEECH, LABELS, Limits(max_cer=0), others, spelling).left_out == {}
+    assert choose_labels(SPEECH, LABELS, Limits(max_cer=0), others, spelling).left_out == {}
 
 
 @pytest.mark.parametrize("values", [{"text": "klingon"}, {"digits": "roman"}])

@@ -4,7 +4,7 @@ import pytest
 
 from wenet_uio.addons.corpora.timed_texts import (
     TimedText,
-    joined_words,
+    join_words,
     read_ctm,
     read_subtitles,
     read_textgrid,
@@ -127,12 +127,12 @@ def test_words_of_a_ctm_are_joined_up_to_pauses_and_up_to_twenty_seconds(tmp_pat
     rows += ["a A 2.5 0.1 <eps>", *(f"long 1 {n} 1 word" for n in range(45))]
     (tmp_path / "a.ctm").write_text("\n".join(rows))
     words = read_ctm(tmp_path / "a.ctm")
-    assert [(each.start, each.end, each.text) for each in joined_words(words["a", "A"])] == [
+    assert [(each.start, each.end, each.text) for each in join_words(words["a", "A"])] == [
         (0.2, 0.5, "zero"),
         (1.0, 1.5, "one"),
         (2.1, 2.5, "two"),
     ]
-    assert [each.end - each.start for each in joined_words(words["long", "1"])] == [20, 20, 5]
+    assert [each.end - each.start for each in join_words(words["long", "1"])] == [20, 20, 5]
     assert [each.text for each in words["a", "B"]] == ["other"]
 
 

@@ -39,18 +39,20 @@ def guessed_code_page(data: bytes) -> str | None:
     for match in from_bytes(sample, cp_isolation=list(CODE_PAGES), threshold=1.0):
         for encoding in {match.encoding, *match.could_be_from_charset}.intersection(CODE_PAGES):
             text = sample.decode(encoding)
-            disorder = (_strange_words(text), round(match.chaos, 2), -round(match.coherence, 1))
+            # Words that a wrong encoding makes: of several scripts, with symbols or capitals inside
+            strange_words = sum(map(_is_strange, WORD.findall(text)))
+            disorder = (strange_words, round(match.chaos, 2), -round(match.coherence, 1))
             rare_letters = len(RARE.findall(text))
             candidates.append((rare_letters, disorder, CODE_PAGES.index(encoding)))
 
     for _, _, index in sorted(candidates):
-        if _fits(data, CODE_PAGES[index]):
+        if _can_decode(data, CODE_PAGES[index]):
             return CODE_PAGES[index]
 
     return None
 
 
-def _fits(data: bytes, encoding: str) -> bool:
+def _can_decode(data: bytes, encoding: str) -> bool:
     try:
         data.decode(encoding)
     except UnicodeDecodeError:
@@ -58,17 +60,12 @@ def _fits(data: bytes, encoding: str) -> bool:
     return True
 
 
-def _strange_words(text: str) -> int:
-    """Count words that a wrong encoding makes: of several scripts, with symbols or capitals inside."""
-    return sum(map(_is_strange, WORD.findall(text)))
-
-
 def _is_strange(word: str) -> bool:
     letters = list(filter(str.isalpha, word))
     inner = [letter for letter in word[1:] if not letter.isascii()]
     has_symbol = any(map(_is_symbol, word)) and bool(letters)
     has_capital = any(map(str.isupper, inner)) and any(map(str.islower, letters))
-    return has_symbol or has_capital or len(set(map(_script, letters))) > 1
+    return has_symbol or has_capital or len(set(map(_letter_script, letters))) > 1
 
 
 def _is_symbol(letter: str) -> bool:
@@ -78,6 +75,6 @@ def _is_symbol(letter: str) -> bool:
     return not is_usual and category not in ("Nd", "Sc")
 
 
-def _script(letter: str) -> str:
+def _letter_script(letter: str) -> str:
     script = unicodedata.name(letter, "?").split()[0].split("-")[0]
     return "ASIAN" if script in ASIAN_SCRIPTS else script

@@ -56,9 +56,9 @@ def read_eaf(path: str | Path) -> ElanFile:
     try:
         with naming(path):
             root = ElementTree.parse(path).getroot()
-        times = _times(root)
-        spans = _spans(root, times)
-        tiers = [_tier(tier, spans) for tier in root.iterfind("TIER")]
+        times = _slot_seconds(root)
+        spans = _annotation_spans(root, times)
+        tiers = [_read_tier(tier, spans) for tier in root.iterfind("TIER")]
     except (ElementTree.ParseError, KeyError, ValueError, RecursionError) as error:
         raise ListError(f"{path}: damaged, or no file of ELAN ({error}); save it again") from None
 
@@ -73,26 +73,27 @@ def read_eaf(path: str | Path) -> ElanFile:
     return ElanFile(list(filter(None, names)), [tier for tier in tiers if tier.texts])
 
 
-def _times(root: Element) -> dict[str, float]:
+def _slot_seconds(root: Element) -> dict[str, float]:
     """Return the seconds of each time slot, by its id."""
-    slots = [
-        (slot.attrib["TIME_SLOT_ID"], slot.get("TIME_VALUE"))
-        for slot in root.iterfind("TIME_ORDER/*")
-    ]
-    stated_seconds = {
-        number: float(milliseconds) / 1000
-        for number, (_, milliseconds) in enumerate(slots)
-        if milliseconds
-    }
+    slots: list[str] = []
+    timed_slots: list[int] = []
+    stated_seconds: list[float] = []
+    for number, slot in enumerate(root.iterfind("TIME_ORDER/*")):
+        slots.append(slot.attrib["TIME_SLOT_ID"])
+        milliseconds = slot.get("TIME_VALUE")
+        if milliseconds:
+            timed_slots.append(number)
+            stated_seconds.append(float(milliseconds) / 1000)
+
     if not stated_seconds:
         return {}
 
     # Slots without a time lie evenly between their neighbours.
-    seconds = np.interp(range(len(slots)), list(stated_seconds), list(stated_seconds.values()))
-    return {slot_id: float(second) for (slot_id, _), second in zip(slots, seconds, strict=True)}
+    seconds = np.interp(range(len(slots)), timed_slots, stated_seconds)
+    return dict(zip(slots, seconds.tolist(), strict=True))
 
 
-def _spans(root: Element, times: Mapping[str, float]) -> dict[str, Span]:
+def _annotation_spans(root: Element, times: Mapping[str, float]) -> dict[str, Span]:
     """Return start and end of each annotation in seconds, by its id.
 
     An annotation without times has those of the annotation that it refers to.
@@ -121,7 +122,7 @@ def _spans(root: Element, times: Mapping[str, float]) -> dict[str, Span]:
     return spans
 
 
-def _tier(tier: Element, spans: Mapping[str, Span]) -> ElanTier:
+def _read_tier(tier: Element, spans: Mapping[str, Span]) -> ElanTier:
     """Read a tier; annotations of the same time are one text. `spans` are by ANNOTATION_ID."""
     name, speaker = tier.attrib["TIER_ID"], tier.get("PARTICIPANT") or None
     texts_by_span: dict[Span, list[str]] = {}
@@ -137,9 +138,7 @@ def _tier(tier: Element, spans: Mapping[str, Span]) -> ElanTier:
     return ElanTier(name, tier.get("LINGUISTIC_TYPE_REF", ""), tier.get("PARENT_REF"), texts)
 
 
-def texts_of_tiers(
-    path: str | Path, tiers: Sequence[ElanTier], chosen: str | None
-) -> list[TimedText]:
+def tier_texts(path: str | Path, tiers: Sequence[ElanTier], chosen: str | None) -> list[TimedText]:
     """Return the texts of the chosen tier, or of all tiers of speakers.
 
     Without a choice, the tiers with times of their own are taken if they are of one type, as those
@@ -151,7 +150,7 @@ def texts_of_tiers(
     Raises:
         ListError: there is no such tier, or nothing says which tier has the texts.
     """
-    wanted = _wanted(path, tiers, chosen)
+    wanted = _chosen_tiers(path, tiers, chosen)
     texts = list(wanted[0].texts)
     if len(wanted) > 1:
         texts = [
@@ -163,9 +162,16 @@ def texts_of_tiers(
     return sorted(texts, key=lambda text: (text.start, text.end))
 
 
-def _wanted(path: str | Path, tiers: Sequence[ElanTier], chosen: str | None) -> list[ElanTier]:
-    """Return the tiers of a choice, or those of the speakers; see `texts_of_tiers`."""
-    wanted = _of_speakers(tiers) if chosen is None else _named(tiers, chosen)
+def _chosen_tiers(
+    path: str | Path, tiers: Sequence[ElanTier], chosen: str | None
+) -> list[ElanTier]:
+    """Return the tiers of a choice, or those of the speakers; see `tier_texts`."""
+    if chosen is None:
+        wanted = [tier for tier in tiers if tier.parent is None] or list(tiers)
+    else:
+        wanted = [tier for tier in tiers if tier.name == chosen]
+        wanted = wanted or [tier for tier in tiers if tier.kind == chosen]
+
     names = ", ".join(tier.name for tier in tiers)
     if not wanted:
         raise ListError(f"{path}: no tier {chosen or 'with a text'}; its tiers with texts: {names}")
@@ -175,12 +181,3 @@ def _wanted(path: str | Path, tiers: Sequence[ElanTier], chosen: str | None) -> 
             f"--text_field {wanted[0].name}"
         )
     return wanted
-
-
-def _of_speakers(tiers: Sequence[ElanTier]) -> list[ElanTier]:
-    return [tier for tier in tiers if tier.parent is None] or list(tiers)
-
-
-def _named(tiers: Sequence[ElanTier], name: str) -> list[ElanTier]:
-    tiers_of_kind = [tier for tier in tiers if tier.kind == name]
-    return [tier for tier in tiers if tier.name == name] or tiers_of_kind

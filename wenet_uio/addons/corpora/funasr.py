@@ -27,7 +27,7 @@ def read_funasr(path: str, text_field: str | None = None) -> list[RawLine]:
             continue
 
         try:
-            line = parse_raw_line(json.dumps(_of_funasr(values_of(text))), text_field)
+            line = parse_raw_line(json.dumps(_rename_fields(values_of(text))), text_field)
         except ListError as error:
             raise ListError(f"{path}:{number}: {error}") from None
         lines.append(replace(line, wav=locate(line.wav, path)))
@@ -35,7 +35,7 @@ def read_funasr(path: str, text_field: str | None = None) -> list[RawLine]:
     return lines
 
 
-def _of_funasr(values: dict[str, Any]) -> dict[str, Any]:
+def _rename_fields(values: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a line of FunASR with our names."""
     if "messages" not in values:
         names = {"source": "wav", "target": "txt"}

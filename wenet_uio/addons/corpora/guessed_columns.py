@@ -28,7 +28,9 @@ IDEOGRAPH = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 WORD = re.compile(r"[^\W\d_]+")
 
 
-def understand(rows: Sequence[Sequence[str]], choice: Choice, is_audio: IsAudio) -> Columns | None:
+def guess_columns(
+    rows: Sequence[Sequence[str]], choice: Choice, is_audio: IsAudio
+) -> Columns | None:
     """Find out what the columns of a table are.
 
     The first row names the columns if one of its cells is a known word, or if it names no audio
@@ -44,26 +46,27 @@ def understand(rows: Sequence[Sequence[str]], choice: Choice, is_audio: IsAudio)
     header, sample = rows[0], sample_rows(rows)
     known = known_columns(rows, choice, is_audio)
     column_of, has_header = dict(known.column_of), known.has_header
-    audio = _guessed_audio(sample, known, is_audio)
+    audio = _guess_audio(sample, known, is_audio)
     if audio is not None:
-        column_of = _with_column(column_of, "wav", audio)
+        column_of = {name: column for name, column in column_of.items() if column != audio}
+        column_of["wav"] = audio
         has_header = has_header or not is_audio(header[audio])
     elif not column_of and _are_times(rows):
         column_of = {"start": 0, "end": 1}
 
-    text = _guessed_text(sample, column_of)
+    text = _guess_text(sample, column_of)
     if text is not None:
         column_of["text"] = text
     if "text" not in column_of:
         return None
 
-    notes = _note_of_audio(header, has_header, audio)
-    notes += _note_of_text(header, has_header, text, len(column_of))
+    notes = _audio_notes(header, has_header, audio)
+    notes += _text_notes(header, has_header, text, len(column_of))
     notes = notes or text_column_note(header, known)
     return name_columns(header, column_of, has_header, notes)
 
 
-def _guessed_audio(
+def _guess_audio(
     sample: Sequence[Sequence[str]], known: NamedColumns, is_audio: IsAudio
 ) -> int | None:
     """Return the column whose cells are files, if no column of audio is named or it has no file."""
@@ -72,17 +75,18 @@ def _guessed_audio(
 
     other_columns = {column for name, column in known.column_of.items() if name != "wav"}
     shares = {
-        column: audio_share(sample, column, is_audio) for column in _free(sample, other_columns)
+        column: audio_share(sample, column, is_audio)
+        for column in _free_columns(sample, other_columns)
     }
-    return _best(shares, ENOUGH)
+    return _best_column(shares, ENOUGH)
 
 
-def _free(sample: Sequence[Sequence[str]], taken: Collection[int]) -> list[int]:
+def _free_columns(sample: Sequence[Sequence[str]], taken: Collection[int]) -> list[int]:
     """Return the columns of a table that are not taken."""
     return [column for column in range(max(map(len, sample))) if column not in taken]
 
 
-def _best(score_of: Mapping[int, float], least: float) -> int | None:
+def _best_column(score_of: Mapping[int, float], least: float) -> int | None:
     """Return the column of the highest score, the first of several; None if no score is more than
     `least`.
     """
@@ -90,23 +94,19 @@ def _best(score_of: Mapping[int, float], least: float) -> int | None:
     return best if best is not None and score_of[best] > least else None
 
 
-def _with_column(column_of: Mapping[str, int], name: str, column: int) -> dict[str, int]:
-    """Return the columns by name, with another name for `column`."""
-    other_columns = {
-        other_name: other for other_name, other in column_of.items() if other != column
-    }
-    return other_columns | {name: column}
-
-
 def _are_times(rows: Sequence[Sequence[str]]) -> bool:
     """Tell whether the rows of a table without names begin with two times in order, as labels of
     Audacity do.
     """
-    times = [[parse_seconds(cell_at(row, column)) for column in (0, 1)] for row in rows[:SAMPLED]]
-    return all(start is not None and end is not None and start <= end for start, end in times)
+    for row in rows[:SAMPLED]:
+        start, end = parse_seconds(cell_at(row, 0)), parse_seconds(cell_at(row, 1))
+        if start is None or end is None or not start <= end:
+            return False
+
+    return True
 
 
-def _guessed_text(sample: Sequence[Sequence[str]], column_of: Mapping[str, int]) -> int | None:
+def _guess_text(sample: Sequence[Sequence[str]], column_of: Mapping[str, int]) -> int | None:
     """Return the column with the most words, of which many differ, if no column of texts is named.
 
     None if none has a letter.
@@ -114,27 +114,26 @@ def _guessed_text(sample: Sequence[Sequence[str]], column_of: Mapping[str, int])
     if "text" in column_of:
         return None
 
-    free_columns = _free(sample, column_of.values())
-    words_of_columns = {
-        column: _words([cell_at(row, column) for row in sample]) for column in free_columns
-    }
-    return _best(words_of_columns, 0)
+    words: dict[int, float] = {}
+    for column in _free_columns(sample, column_of.values()):
+        words[column] = _mean_words([cell_at(row, column) for row in sample])
+    return _best_column(words, 0)
 
 
-def _words(cells: Sequence[str]) -> float:
+def _mean_words(cells: Sequence[str]) -> float:
     """Return the mean number of words, weighed by how many of the cells differ."""
     counts = [len(WORD.findall(cell)) + len(IDEOGRAPH.findall(cell)) for cell in cells]
     return mean(counts) * len(set(cells)) / len(cells)
 
 
-def _note_of_audio(header: Sequence[str], has_header: bool, column: int | None) -> list[str]:
+def _audio_notes(header: Sequence[str], has_header: bool, column: int | None) -> list[str]:
     """Say which column is guessed to be the audio, unless rows are plainly `audio, text`."""
     if column is None or (column == 0 and len(header) == 2 and not has_header):
         return []
     return [_guess_note(header, has_header, column, "audio", "its cells are files")]
 
 
-def _note_of_text(
+def _text_notes(
     header: Sequence[str], has_header: bool, column: int | None, understood: int
 ) -> list[str]:
     """Say which column is guessed to be the text, if there was a choice."""

@@ -36,10 +36,10 @@ def read_label_studio(path: str, text_field: str | None = None) -> list[RawLine]
     """
     lines: list[RawLine] = []
     without_text: list[str] = []
-    for number, task in enumerate(_tasks(path), 1):
-        wav = _audio_of(task, f"{path}: task {task.get('id', number)}")
-        regions = list(_regions(task, text_field))
-        lines += [_line(wav, region) for region in regions if region.get("text")]
+    for number, task in enumerate(_read_tasks(path), 1):
+        wav = _task_audio(task, f"{path}: task {task.get('id', number)}")
+        regions = list(_task_regions(task, text_field))
+        lines += [_region_line(wav, region) for region in regions if region.get("text")]
         if not any(region.get("text") for region in regions):
             without_text.append(wav)
 
@@ -47,7 +47,7 @@ def read_label_studio(path: str, text_field: str | None = None) -> list[RawLine]
     return lines
 
 
-def _tasks(path: str) -> list[dict[str, Any]]:
+def _read_tasks(path: str) -> list[dict[str, Any]]:
     """Read the tasks of an export of Label Studio."""
     try:
         tasks = json.loads(decode_file(path).text)
@@ -59,7 +59,7 @@ def _tasks(path: str) -> list[dict[str, Any]]:
     return tasks
 
 
-def _audio_of(task: Mapping[str, Any], place: str) -> str:
+def _task_audio(task: Mapping[str, Any], place: str) -> str:
     """Return the path of the audio of a task, as its data names the audio."""
     data = task.get("data", task)
     names = [name for name in AUDIO_COLUMNS if isinstance(data.get(name), str)]
@@ -68,10 +68,10 @@ def _audio_of(task: Mapping[str, Any], place: str) -> str:
     return without_upload(data[names[0]])
 
 
-def _regions(task: Mapping[str, Any], text_field: str | None) -> Iterator[Region]:
+def _task_regions(task: Mapping[str, Any], text_field: str | None) -> Iterator[Region]:
     """Yield the parts of a task, and the whole as a part without times."""
     if "annotations" not in task:
-        yield from _regions_of_minimum(task, text_field or "transcription")
+        yield from _minimum_regions(task, text_field or "transcription")
         return
 
     annotations = [work for work in task["annotations"] if not work.get("was_cancelled")]
@@ -80,35 +80,35 @@ def _regions(task: Mapping[str, Any], text_field: str | None) -> Iterator[Region
     regions: dict[str, Region] = {}
     for result in best[0].get("result", []) if best else []:
         region = regions.setdefault(result.get("id", ""), {})
-        region |= _of_result(result, text_field)
+        region |= _region_fields(result, text_field)
 
     yield from sorted(regions.values(), key=lambda region: region.get("start", 0.0))
 
 
-def _of_result(result: Mapping[str, Any], text_field: str | None) -> Region:
+def _region_fields(result: Mapping[str, Any], text_field: str | None) -> Region:
     """Return what one result says of its region: times, and a speaker or a text."""
     value = result.get("value", {})
     region = {name: value[name] for name in ("start", "end", "channel") if name in value}
     if "labels" in value:
         region["speaker"] = " ".join(value["labels"])
     if "text" in value and text_field in (None, result.get("from_name")):
-        region["text"] = _text(value["text"])
+        region["text"] = _joined_text(value["text"])
 
     return region
 
 
-def _regions_of_minimum(task: Mapping[str, Any], text_field: str) -> Iterator[Region]:
+def _minimum_regions(task: Mapping[str, Any], text_field: str) -> Iterator[Region]:
     """Yield the parts of a task of JSON-MIN, which has a list of times beside a list of texts."""
     text = task.get(text_field)
     timed = [value for value in task.values() if _is_timed(value)]
     if not timed:
-        yield {"text": _text(text)}
+        yield {"text": _joined_text(text)}
         return
 
     texts = text if isinstance(text, list) else [text]
     for region, own_text in zip(timed[0], texts, strict=False):
         speaker = {"speaker": " ".join(region["labels"])} if region.get("labels") else {}
-        yield {**region, **speaker, "text": _text(own_text)}
+        yield {**region, **speaker, "text": _joined_text(own_text)}
 
 
 def _is_timed(value: object) -> bool:
@@ -117,12 +117,12 @@ def _is_timed(value: object) -> bool:
     )
 
 
-def _text(value: object) -> str:
+def _joined_text(value: object) -> str:
     texts: Sequence[object] = value if isinstance(value, list) else [value]
     return " ".join(" ".join(str(text or "").split()) for text in texts).strip()
 
 
-def _line(wav: str, region: Region) -> RawLine:
+def _region_line(wav: str, region: Region) -> RawLine:
     extra = {name: region[name] for name in ("speaker", "channel") if name in region}
     start, end = float(region.get("start", 0.0)), region.get("end")
     key = named_audio_key(wav) if end is None else part_key(wav, start)

@@ -44,17 +44,24 @@ def read_bars(
         return read_table(path, parse_table(path, BAR), text_field, options)
 
     tell_guess(path)
-    return _lines(_texts_of_rows(path, rows, text_field), Path(path).parent)
+    return _locate_audio(_row_texts(path, rows, text_field), Path(path).parent)
 
 
-def _texts_of_rows(
+def _row_texts(
     path: str, rows: Sequence[tuple[int, list[str]]], text_field: str | None
 ) -> list[NamedText]:
     """Return names and texts of numbered rows; those without a text are counted and named."""
     # A text may hold a bar: the usual number of columns is that of the table.
     [(count, _)] = Counter(len(row) for _, row in rows).most_common(1)
-    column = _column(path, count, text_field)
-    texts = {number: _cell(f"{path}:{number}", row, column, count) for number, row in rows}
+    column = _text_column(path, count, text_field)
+    texts: dict[int, str] = {}
+    for number, row in rows:
+        if len(row) > count:
+            raise ListError(
+                f"{path}:{number}: expected {count} columns separated by |, found {len(row)}"
+            )
+        texts[number] = row[column].strip() if column < len(row) else ""
+
     without = [f"{path}:{number}" for number, text in texts.items() if not text]
     if len(without) == len(rows):
         raise ListError(f"{without[0]}: no text in column {column + 1}")
@@ -63,18 +70,7 @@ def _texts_of_rows(
     return [(row[0].strip(), texts[number]) for number, row in rows if texts[number]]
 
 
-def _cell(place: str, row: Sequence[str], column: int, count: int) -> str:
-    """Return the text of a column, empty if the row is shorter.
-
-    Raises:
-        ListError: the row has more than `count` columns.
-    """
-    if len(row) > count:
-        raise ListError(f"{place}: expected {count} columns separated by |, found {len(row)}")
-    return row[column].strip() if column < len(row) else ""
-
-
-def _column(path: str, count: int, text_field: str | None) -> int:
+def _text_column(path: str, count: int, text_field: str | None) -> int:
     """Return the column of the text in rows of `count` columns."""
     if count not in (2, 3):
         raise ListError(
@@ -109,20 +105,17 @@ def read_transcripts_txt(path: str, text_field: str | None = None) -> list[RawLi
     if not files:
         raise ListError(f"{path}: no file {' or '.join(NAMES)} in it")
 
-    lines = [line for file in files for line in _lines(_named_texts(file), file.parent)]
-    return lines if Path(path).is_file() else _searched_everywhere(lines, Path(path))
+    lines: list[RawLine] = []
+    for file in files:
+        lines += _locate_audio(_read_named_texts(file), file.parent)
+    if Path(path).is_file() or any(Path(line.wav).is_absolute() for line in lines):
+        return lines
+
+    # No file of transcripts has audio below its own folder: AISHELL has texts and audio in two.
+    return _locate_audio([(line.wav, line.text) for line in lines], Path(path))
 
 
-def _searched_everywhere(lines: Sequence[RawLine], corpus: Path) -> list[RawLine]:
-    """Return the lines of a folder with audio of any folder in it, if no file of transcripts has
-    audio below its own: AISHELL has texts and audio in two folders.
-    """
-    if any(Path(line.wav).is_absolute() for line in lines):
-        return list(lines)
-    return _lines([(line.wav, line.text) for line in lines], corpus)
-
-
-def _named_texts(path: Path) -> list[NamedText]:
+def _read_named_texts(path: Path) -> list[NamedText]:
     """Read the lines of a file of transcripts, see `read_transcripts_txt`."""
     rows = [(number, line.strip()) for number, line in table_lines(path) if line.strip()]
     tell_guess(path)
@@ -141,10 +134,13 @@ def _named_texts(path: Path) -> list[NamedText]:
     return named_texts
 
 
-def _lines(texts: Sequence[NamedText], folder: Path) -> list[RawLine]:
+def _locate_audio(texts: Sequence[NamedText], folder: Path) -> list[RawLine]:
     """Return the utterances of a file; a name becomes a path if one file below `folder` fits."""
     files_of = find_audio(dict.fromkeys(name for name, _ in texts), [folder], folder)
-    wavs = {name: str(files[0]) if len(files) == 1 else name for name, files in files_of.items()}
+    wavs: dict[str, str] = {}
+    for name, files in files_of.items():
+        wavs[name] = str(files[0]) if len(files) == 1 else name
+
     return [
         RawLine(named_audio_key(wavs[name]), wavs[name], text, is_named_by_audio=True)
         for name, text in texts

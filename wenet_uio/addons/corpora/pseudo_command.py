@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             args.list,
             args.data_type,
             args.results,
-            limits_of(args),
+            model_limits(args),
             args.out,
             second=args.second,
             spelling=Spelling(args.text, args.digits),
@@ -146,28 +146,28 @@ def print_teacher(model: str, folder: Path, *, trust_code: bool) -> None:
     A model of another package is converted first, unless the folder has its conversion.
     """
     source, note = Path(model), folder / "source"
-    is_made = note.exists() and note.read_text() == _state_of(source)
+    is_made = note.exists() and note.read_text() == _file_states(source)
     if not is_made:
         note.unlink(missing_ok=True)
 
     start = open_trained_model(model, folder, make=not is_made, trust_code=trust_code)
     if folder in start.weights.parents and not is_made:
         with written_aside(note, "w") as file:
-            file.write(_state_of(source))
+            file.write(_file_states(source))
 
     config = start.config
     mode = usual_mode(config.family, config.family.decoding.modes_of_recipes(config.model_conf))
     print(start.weights.parent / TRAIN_CONFIG, start.weights, mode, sep="\n")
 
 
-def _state_of(source: Path) -> str:
+def _file_states(source: Path) -> str:
     """Return what changes with the files of a model: their paths, sizes and times."""
     files = [source, *sorted(source.iterdir())] if source.is_dir() else [source]
     states = [(file.resolve(), file.stat()) for file in files]
     return "".join(f"{path} {stat.st_size} {stat.st_mtime_ns}\n" for path, stat in states)
 
 
-def limits_of(args: argparse.Namespace) -> Limits:
+def model_limits(args: argparse.Namespace) -> Limits:
     """Return the limits, with the window of the model as the largest length."""
     limits = Limits(**{name: getattr(args, name) for name in LIMITS})
     if args.config is None:

@@ -111,7 +111,9 @@ class Spelling:
 
     def __call__(self, text: str) -> str:
         """Return a text as it is written in a label."""
-        return TEXTS[self.text](spell_numbers(text) if self.digits == "words" else text)
+        if self.digits == "words":
+            text = spell_numbers(text)
+        return TEXTS[self.text](text)
 
     def reason(self, text: str) -> LeftOut | None:
         """Say why a text, as it is written in a label, cannot be one; None if it can."""
@@ -159,7 +161,7 @@ def read_labels(results: str | Path) -> dict[str, Label]:
     return labels
 
 
-def choose(
+def choose_labels(
     utterances: Sequence[Speech],
     labels: Mapping[str, Label],
     limits: Limits,
@@ -178,10 +180,10 @@ def choose(
     Raises:
         ValueError: a bound needs confidences or a second model, and there are none.
     """
-    _check(labels, limits, others)
+    _check_results(labels, limits, others)
     count_of_key = Counter(utterance.key for utterance in utterances)
-    recognised, labels = labels, _spelled(labels, spelling)
-    others = None if others is None else _spelled(others, spelling)
+    recognised, labels = labels, _spell_labels(labels, spelling)
+    others = None if others is None else _spell_labels(others, spelling)
     texts: dict[str, str] = {}
     left_out: dict[str, LeftOut] = {}
 
@@ -197,9 +199,9 @@ def choose(
             continue
 
         reason = (
-            _unusable(recognised[key].text, label.text, limits, spelling)
-            or _out_of_bounds(speech, label, limits)
-            or _disagreement(key, label, limits, others)
+            _why_unusable(recognised[key].text, label.text, limits, spelling)
+            or _why_out_of_bounds(speech, label, limits)
+            or _why_different(key, label, limits, others)
         )
         if reason:
             left_out[key] = reason
@@ -210,11 +212,11 @@ def choose(
     return Choice(texts, left_out, changed)
 
 
-def _spelled(labels: Mapping[str, Label], spelling: Spelling) -> dict[str, Label]:
+def _spell_labels(labels: Mapping[str, Label], spelling: Spelling) -> dict[str, Label]:
     return {key: label._replace(text=spelling(label.text)) for key, label in labels.items()}
 
 
-def repetition(text: str, most: int) -> tuple[str, int] | None:
+def find_repetition(text: str, most: int) -> tuple[str, int] | None:
     """Return the first part of a text that stands more than `most` times in a row, and how often;
     None if there is none.
 
@@ -229,7 +231,9 @@ def repetition(text: str, most: int) -> tuple[str, int] | None:
     return None if found is None else (found[1].strip(), len(found[0]) // len(found[1]))
 
 
-def _check(labels: Mapping[str, Label], limits: Limits, others: Mapping[str, Label] | None) -> None:
+def _check_results(
+    labels: Mapping[str, Label], limits: Limits, others: Mapping[str, Label] | None
+) -> None:
     """Raise ValueError if the results lack what a bound needs."""
     if (others is None) != (limits.max_cer is None):
         raise ValueError(
@@ -246,7 +250,7 @@ def _check(labels: Mapping[str, Label], limits: Limits, others: Mapping[str, Lab
         )
 
 
-def _unusable(recognised: str, text: str, limits: Limits, spelling: Spelling) -> LeftOut | None:
+def _why_unusable(recognised: str, text: str, limits: Limits, spelling: Spelling) -> LeftOut | None:
     """Say why a text is no label, whatever the speech; None if it can be one.
 
     Args:
@@ -257,14 +261,14 @@ def _unusable(recognised: str, text: str, limits: Limits, spelling: Spelling) ->
     if not text.strip():
         return LeftOut("empty", "nothing was recognised")
     if limits.max_repeats is not None:
-        repeated = repetition(text, limits.max_repeats)
+        repeated = find_repetition(text, limits.max_repeats)
         if repeated is not None:
             return LeftOut("repeats", f"{repeated[0]!r} {repeated[1]} times in a row")
 
     return spelling.reason(text)
 
 
-def _out_of_bounds(speech: Speech, label: Label, limits: Limits) -> LeftOut | None:
+def _why_out_of_bounds(speech: Speech, label: Label, limits: Limits) -> LeftOut | None:
     """Say why a label is out of the bounds on one model; None if it is inside."""
     characters = sum(not char.isspace() for char in label.text)
     rate = characters / speech.seconds if speech.seconds else math.inf
@@ -282,7 +286,7 @@ def _out_of_bounds(speech: Speech, label: Label, limits: Limits) -> LeftOut | No
     return None
 
 
-def _disagreement(
+def _why_different(
     key: str, label: Label, limits: Limits, others: Mapping[str, Label] | None
 ) -> LeftOut | None:
     """Say why a label differs too much from that of the second model; None if it does not."""

@@ -22,7 +22,7 @@ from wenet_uio.addons.corpora.pseudo_labels import (
     Limits,
     Speech,
     Spelling,
-    choose,
+    choose_labels,
     read_labels,
 )
 from wenet_uio.base.files import written_aside
@@ -127,13 +127,12 @@ def _raw_without_texts(data_list: str, _out: str) -> Iterator[str]:
         values = {name: value for name, value in values.items() if name not in TEXT}
         for name in AUDIO:
             if isinstance(values.get(name), str):
-                values[name] = _absolute(locate(values[name], data_list))
+                wav = locate(values[name], data_list)
+                if not objects.is_remote(wav):
+                    wav = os.path.abspath(wav)  # noqa: PTH100 - resolve() would follow links
+                values[name] = wav
 
         yield json.dumps(values | {"txt": ""}, ensure_ascii=False)
-
-
-def _absolute(wav: str) -> str:
-    return wav if objects.is_remote(wav) else os.path.abspath(wav)  # noqa: PTH100 - resolve() would follow links
 
 
 def _shards_without_texts(data_list: str, out: str) -> Iterator[str]:
@@ -152,15 +151,15 @@ def _shards_without_texts(data_list: str, out: str) -> Iterator[str]:
             if is_audio(suffix):
                 entries.append({"key": as_word(key), "audio_filepath": member.name, "text": ""})
 
-        yield _with_manifest(files.tar, entries, _manifest_of(out, number))
+        yield _write_manifest(files.tar, entries, _manifest_path(out, number))
 
 
-def _manifest_of(out: str, number: int) -> Path:
+def _manifest_path(out: str, number: int) -> Path:
     """Return the manifest of a shard of the list `out`."""
     return Path(f"{out}.texts", f"{number:09d}.json")
 
 
-def _with_manifest(tar: str, entries: list[dict[str, Any]], manifest: Path) -> str:
+def _write_manifest(tar: str, entries: list[dict[str, Any]], manifest: Path) -> str:
     """Write the manifest of a tar; return the line of the shard list."""
     with written_aside(manifest, "w") as file:
         file.writelines(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries)
@@ -193,13 +192,16 @@ def write_labelled(
 
     Raises:
         ListError: the list cannot be read, or no utterance is left.
-        ValueError, OSError: see `read_labels` and `choose`.
+        ValueError, OSError: see `read_labels` and `choose_labels`.
     """
     corpus = open_list(data_list, data_type)
     labels = read_labels(results)
     second_labels = None if second is None else read_labels(second)
-    choice = choose(_speech(corpus), labels, limits, second_labels, spelling)
-    counts = _counts(corpus, choice) | {"limits": asdict(limits), "spelling": asdict(spelling)}
+    choice = choose_labels(_list_speech(corpus), labels, limits, second_labels, spelling)
+    counts = _count_labels(corpus, choice) | {
+        "limits": asdict(limits),
+        "spelling": asdict(spelling),
+    }
     _write_left_out(corpus, choice, f"{out}.left_out.jsonl")
 
     if not choice.texts:
@@ -219,7 +221,7 @@ def write_labelled(
     return counts
 
 
-def _speech(corpus: Corpus) -> list[Speech]:
+def _list_speech(corpus: Corpus) -> list[Speech]:
     """Return key and length of each utterance of the index."""
     utterances = []
     for rows in map(corpus.rows, range(corpus.num_shards)):
@@ -228,12 +230,14 @@ def _speech(corpus: Corpus) -> list[Speech]:
     return utterances
 
 
-def _counts(corpus: Corpus, choice: Choice) -> dict[str, Any]:
+def _count_labels(corpus: Corpus, choice: Choice) -> dict[str, Any]:
     """Return utterances and seconds of the list, of the labels, and of each reason."""
     kept_seconds = 0.0
-    left_out: Counter[str] = Counter({"not_indexed": len(corpus.bad)} if corpus.bad else {})
+    left_out: Counter[str] = Counter()
+    if corpus.bad:
+        left_out["not_indexed"] = len(corpus.bad)
     left_out_seconds: defaultdict[str, float] = defaultdict(float)
-    for key, seconds in _speech(corpus):
+    for key, seconds in _list_speech(corpus):
         if key in choice.texts:
             kept_seconds += seconds
         else:
@@ -286,12 +290,12 @@ def _shard_lines(corpus: Corpus, choice: Choice, out: str) -> Iterator[str]:
     """Write a manifest for each tar with a label; yield the lines of these tars."""
     assert isinstance(corpus, ShardCorpus)
     for shard in range(corpus.num_shards):
-        entries = [_entry(record, choice) for record in _records(corpus, shard)]
+        entries = [_manifest_entry(record, choice) for record in _sample_records(corpus, shard)]
         if any("_skipme" not in entry for entry in entries):
-            yield _with_manifest(corpus.files(shard).tar, entries, _manifest_of(out, shard))
+            yield _write_manifest(corpus.files(shard).tar, entries, _manifest_path(out, shard))
 
 
-def _records(corpus: ShardCorpus, shard: int) -> Iterator[list[Any]]:
+def _sample_records(corpus: ShardCorpus, shard: int) -> Iterator[list[Any]]:
     """Yield the record of each sample of a shard with a manifest.
 
     A record is [text, start, end, other fields, key, audio member].
@@ -305,7 +309,7 @@ def _records(corpus: ShardCorpus, shard: int) -> Iterator[list[Any]]:
         yield json.loads(bytes(rows.records[int(first) : int(first + size)]))
 
 
-def _entry(record: list[Any], choice: Choice) -> dict[str, Any]:
+def _manifest_entry(record: list[Any], choice: Choice) -> dict[str, Any]:
     """Return the entry of a manifest for one sample; `_skipme` says why the sample has no label."""
     _, start, end, extra, key, member = record
     entry = {**extra, "key": key, "audio_filepath": member, "text": choice.texts.get(key, "")}

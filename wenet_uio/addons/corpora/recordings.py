@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from wenet_uio.addons.corpora.elan import read_eaf, texts_of_tiers
+from wenet_uio.addons.corpora.elan import read_eaf, tier_texts
 from wenet_uio.addons.corpora.timed_texts import (
     PAUSE,
     Tier,
     TimedText,
-    joined_words,
+    join_words,
     read_ctm,
     read_labels,
     read_stm,
@@ -57,28 +57,31 @@ def read_elan(path: str, text_field: str | None = None) -> list[RawLine]:
     The audio has the name of the file, or else that of its media.
 
     Args:
-        text_field: name or type of the tiers; see `texts_of_tiers`.
+        text_field: name or type of the tiers; see `tier_texts`.
 
     Raises:
-        ListError: as `select_text_files`, `read_eaf` and `texts_of_tiers`.
+        ListError: as `select_text_files`, `read_eaf` and `tier_texts`.
     """
     lines = []
     texts = select_text_files(corpus_files(Path(path)).texts, Path(path), "elan", None)
     check_single(texts)
     for file in texts:
         elan = read_eaf(file.path)
-        wav = str(file.audio or _media_of(file.path, elan.media))
-        for text in texts_of_tiers(file.path, elan.tiers, text_field):
+        wav = str(file.audio or _find_media(file.path, elan.media))
+        for text in tier_texts(file.path, elan.tiers, text_field):
             extra = {"speaker": text.speaker} if text.speaker else {}
             lines.append(_timed_line(wav, text, extra))
 
     return lines
 
 
-def _media_of(path: Path, media: Sequence[str]) -> Path:
+def _find_media(path: Path, media: Sequence[str]) -> Path:
     """Return the audio of an .eaf: the first of its media that is beside it, or else its name."""
-    existing = [path.parent / name for name in media if (path.parent / name).is_file()]
-    return existing[0] if existing else Path(media[0] if media else path.stem)
+    for name in media:
+        if (path.parent / name).is_file():
+            return path.parent / name
+
+    return Path(media[0]) if media else Path(path.stem)
 
 
 def read_textgrid(path: str, text_field: str | None = None) -> list[RawLine]:
@@ -93,14 +96,14 @@ def read_textgrid(path: str, text_field: str | None = None) -> list[RawLine]:
         ListError: a file has several tiers or lacks that tier; and as `pair_audio_and_texts`.
     """
     tiers = {
-        file: _tier_of(file, text_field)
+        file: _text_tier(file, text_field)
         for _, file in pair_audio_and_texts(Path(path), "textgrid", None)
     }
     are_words = all(tier.has_words for tier in tiers.values())
     if are_words:
         print(f"{path}: intervals are single words, and are joined up to pauses of {PAUSE} s")
 
-    join = joined_words if are_words else list
+    join = join_words if are_words else list
     return _read_timed(path, "textgrid", None, lambda file: join(tiers[file].intervals))
 
 
@@ -122,7 +125,7 @@ def read_ctm_files(path: str, text_field: str | None = None) -> list[RawLine]:
         for (recording, channel), channel_words in words.items():
             lines += [
                 _timed_line(recording, utterance, fields_of[recording, channel])
-                for utterance in joined_words(channel_words)
+                for utterance in join_words(channel_words)
             ]
 
     return lines
@@ -160,11 +163,12 @@ def _channel_fields(
     for recording, name in channels:
         names_of.setdefault(recording, set()).add(name)
 
-    return {
-        (recording, name): {"channel": number} if len(names) > 1 else {}
-        for recording, names in names_of.items()
-        for number, name in enumerate(sorted(names))
-    }
+    fields: dict[tuple[str, str], dict[str, int]] = {}
+    for recording, names in names_of.items():
+        for number, name in enumerate(sorted(names)):
+            fields[recording, name] = {"channel": number} if len(names) > 1 else {}
+
+    return fields
 
 
 def _read_timed(
@@ -177,7 +181,7 @@ def _read_timed(
     """
     lines, empty = [], []
     for wav, file in pair_audio_and_texts(Path(path), form, text_field):
-        utterances = _joined_spans(read(file))
+        utterances = _join_equal_times(read(file))
         if not utterances:
             empty.append(str(file))
 
@@ -189,7 +193,7 @@ def _read_timed(
     return lines
 
 
-def _joined_spans(timed_texts: Iterable[TimedText]) -> list[TimedText]:
+def _join_equal_times(timed_texts: Iterable[TimedText]) -> list[TimedText]:
     """Join texts with equal times into one.
 
     Subtitles of two speakers may have equal times, and a subtitle may come twice.
@@ -215,7 +219,7 @@ def _timed_line(wav: str, timed: TimedText, extra: dict) -> RawLine:
     return RawLine(key, wav, timed.text, start, end, extra, is_named_by_audio=True)
 
 
-def _tier_of(file: Path, text_field: str | None) -> Tier:
+def _text_tier(file: Path, text_field: str | None) -> Tier:
     """Return the tier of a TextGrid with the texts."""
     tiers = read_tiers(file)
     chosen = [tier for tier in tiers if text_field in (None, tier.name)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 from xml.etree import ElementTree
@@ -47,10 +47,10 @@ def read_spreadsheet(
     path: str, text_field: str | None = None, options: TableOptions = BY_LOOKING
 ) -> list[RawLine]:
     """Read the first sheet of an .xlsx or .ods, see `read_table`."""
-    return read_table(path, table_of_spreadsheet(path), text_field, options)
+    return read_table(path, spreadsheet_table(path), text_field, options)
 
 
-def table_of_spreadsheet(path: str | Path) -> Table:
+def spreadsheet_table(path: str | Path) -> Table:
     """Read the first sheet with cells of a spreadsheet.
 
     Raises:
@@ -61,16 +61,15 @@ def table_of_spreadsheet(path: str | Path) -> Table:
     if not sheets:
         return Table([], "", [])
 
-    notes = _notes_of_sheets(sheets)
-    return Table(without_line_breaks(sheets[0].rows, notes), "", notes)
-
-
-def _notes_of_sheets(sheets: Sequence[Sheet]) -> list[str]:
     first, *unread = sheets
-    if not unread:
-        return []
-    names = listed([sheet.name for sheet in unread], NAMED)
-    return [f"sheet {first.name} is read, and not {names}: save those as files of their own"]
+    notes: list[str] = []
+    if unread:
+        names = listed([sheet.name for sheet in unread], NAMED)
+        notes.append(
+            f"sheet {first.name} is read, and not {names}: save those as files of their own"
+        )
+
+    return Table(without_line_breaks(first.rows, notes), "", notes)
 
 
 def read_xlsx(path: str | Path) -> list[Sheet]:
@@ -81,7 +80,7 @@ def read_xlsx(path: str | Path) -> list[Sheet]:
     Raises:
         ListError: the file is damaged or no .xlsx.
     """
-    return _opened(path, _sheets_of_xlsx)
+    return _read_sheets(path, _xlsx_sheets)
 
 
 def read_ods(path: str | Path) -> list[Sheet]:
@@ -90,10 +89,12 @@ def read_ods(path: str | Path) -> list[Sheet]:
     Raises:
         ListError: the file is damaged or no .ods.
     """
-    return _opened(path, _sheets_of_ods)
+    return _read_sheets(path, _ods_sheets)
 
 
-def _opened(path: str | Path, read: Callable[[zipfile.ZipFile], Iterator[Sheet]]) -> list[Sheet]:
+def _read_sheets(
+    path: str | Path, read: Callable[[zipfile.ZipFile], Iterator[Sheet]]
+) -> list[Sheet]:
     """Return the sheets with cells; what the archive or its XML lacks becomes a ListError."""
     try:
         with zipfile.ZipFile(path) as archive:
@@ -105,47 +106,45 @@ def _opened(path: str | Path, read: Callable[[zipfile.ZipFile], Iterator[Sheet]]
         ) from None
 
 
-def _sheets_of_xlsx(archive: zipfile.ZipFile) -> Iterator[Sheet]:
+def _xlsx_sheets(archive: zipfile.ZipFile) -> Iterator[Sheet]:
     """Yield the visible sheets of a workbook of Excel."""
     names = set(archive.namelist())
-    strings = _shared_strings(archive) if "xl/sharedStrings.xml" in names else []
-    formats = _formats_of_cells(archive) if "xl/styles.xml" in names else []
-    relations = _parsed(archive, "xl/_rels/workbook.xml.rels").iterfind(".//{*}Relationship")
+    strings: list[str] = []
+    if "xl/sharedStrings.xml" in names:
+        items = _parse_member(archive, "xl/sharedStrings.xml").iterfind(".//{*}si")
+        strings = [_string_text(item) for item in items]
+
+    formats = _cell_formats(archive) if "xl/styles.xml" in names else []
+    relations = _parse_member(archive, "xl/_rels/workbook.xml.rels").iterfind(".//{*}Relationship")
     targets = {relation.attrib["Id"]: relation.attrib["Target"] for relation in relations}
 
-    for sheet in _parsed(archive, "xl/workbook.xml").iterfind(".//{*}sheet"):
+    for sheet in _parse_member(archive, "xl/workbook.xml").iterfind(".//{*}sheet"):
         if sheet.get("state", "visible") != "visible":
             continue
 
         relation_id = next(value for name, value in sheet.items() if name.endswith("}id"))
         # A target is absolute, or relative to the folder of the workbook.
         path = str(PurePosixPath("/xl", targets[relation_id])).removeprefix("/")
-        rows = _parsed(archive, path).iterfind(".//{*}row")
-        yield Sheet(sheet.attrib["name"], list(_rows_of_xlsx(rows, strings, formats)))
+        rows = _parse_member(archive, path).iterfind(".//{*}row")
+        yield Sheet(sheet.attrib["name"], list(_xlsx_rows(rows, strings, formats)))
 
 
-def _parsed(archive: zipfile.ZipFile, name: str) -> Element:
+def _parse_member(archive: zipfile.ZipFile, name: str) -> Element:
     return ElementTree.fromstring(archive.read(name))
 
 
-def _shared_strings(archive: zipfile.ZipFile) -> list[str]:
-    return [
-        _text_of(item) for item in _parsed(archive, "xl/sharedStrings.xml").iterfind(".//{*}si")
-    ]
-
-
-def _text_of(item: Element) -> str:
+def _string_text(item: Element) -> str:
     """Return a text of any number of runs, without the readings of Chinese characters (`rPh`)."""
     runs = [*item.findall("{*}t"), *item.findall("{*}r/{*}t")]
     text = "".join(run.text or "" for run in runs)
     return ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
 
 
-def _formats_of_cells(archive: zipfile.ZipFile) -> list[str]:
+def _cell_formats(archive: zipfile.ZipFile) -> list[str]:
     """Return the number format of each style of cells; `h` stands for the built-in formats of
     times.
     """
-    styles = _parsed(archive, "xl/styles.xml")
+    styles = _parse_member(archive, "xl/styles.xml")
     codes = dict.fromkeys(map(str, TIMES), "h")
     codes |= {
         code.attrib["numFmtId"]: code.attrib["formatCode"]
@@ -154,7 +153,7 @@ def _formats_of_cells(archive: zipfile.ZipFile) -> list[str]:
     return [codes.get(style.get("numFmtId", ""), "") for style in styles.iterfind("{*}cellXfs/*")]
 
 
-def _rows_of_xlsx(
+def _xlsx_rows(
     rows: Iterable[Element], strings: list[str], formats: list[str]
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield (number, cells) of the rows of a sheet that are not empty."""
@@ -163,15 +162,15 @@ def _rows_of_xlsx(
         number = int(row.get("r", number + 1))
         cells: list[str] = []
         for cell in row.iterfind("{*}c"):
-            column = _column(cell.get("r", ""), len(cells))
+            column = _column_number(cell.get("r", ""), len(cells))
             cells += [""] * (column - len(cells))
-            cells.append(_cell_of_xlsx(cell, strings, formats))
+            cells.append(_xlsx_cell(cell, strings, formats))
 
         if any(map(str.strip, cells)):
             yield number, cells
 
 
-def _column(place: str, following: int) -> int:
+def _column_number(place: str, following: int) -> int:
     """Return the column, from 0, of a place such as `AB12`; `following` if there is no place."""
     letters = place.rstrip("0123456789")
     column = 0
@@ -183,7 +182,7 @@ def _column(place: str, following: int) -> int:
     return column - 1 if letters else following
 
 
-def _cell_of_xlsx(cell: Element, strings: list[str], formats: list[str]) -> str:
+def _xlsx_cell(cell: Element, strings: list[str], formats: list[str]) -> str:
     """Return the text of a cell as a user sees it.
 
     Args:
@@ -193,7 +192,7 @@ def _cell_of_xlsx(cell: Element, strings: list[str], formats: list[str]) -> str:
     cell_type = cell.get("t", "n")
     if cell_type == "inlineStr":
         inline = cell.find("{*}is")
-        return "" if inline is None else _text_of(inline)
+        return "" if inline is None else _string_text(inline)
 
     value = cell.findtext("{*}v") or ""
     if cell_type == "s" and value:
@@ -202,7 +201,8 @@ def _cell_of_xlsx(cell: Element, strings: list[str], formats: list[str]) -> str:
         return ESCAPED.sub(lambda match: chr(int(match[1], 16)), value)
 
     style = int(cell.get("s", 0))
-    return _shown_number(float(value), formats[style] if style < len(formats) else "")
+    code = formats[style] if style < len(formats) else ""
+    return _shown_number(float(value), code)
 
 
 def _shown_number(value: float, code: str) -> str:
@@ -215,17 +215,17 @@ def _shown_number(value: float, code: str) -> str:
     return shown.zfill(len(plain)) if re.fullmatch("0+", plain) else shown
 
 
-def _sheets_of_ods(archive: zipfile.ZipFile) -> Iterator[Sheet]:
-    for table in _parsed(archive, "content.xml").iterfind(".//{*}table"):
-        yield Sheet(_attribute(table, "name"), list(_rows_of_ods(table)))
+def _ods_sheets(archive: zipfile.ZipFile) -> Iterator[Sheet]:
+    for table in _parse_member(archive, "content.xml").iterfind(".//{*}table"):
+        yield Sheet(_find_attribute(table, "name"), list(_ods_rows(table)))
 
 
-def _attribute(element: Element, name: str) -> str:
+def _find_attribute(element: Element, name: str) -> str:
     """Return an attribute of any namespace; empty if there is none."""
     return next((value for key, value in element.items() if key.endswith(f"}}{name}")), "")
 
 
-def _rows_of_ods(table: Element) -> Iterator[tuple[int, list[str]]]:
+def _ods_rows(table: Element) -> Iterator[tuple[int, list[str]]]:
     """Yield (number, cells) of the rows of a sheet that are not empty; a stored row or cell may
     stand for several.
     """
@@ -234,24 +234,24 @@ def _rows_of_ods(table: Element) -> Iterator[tuple[int, list[str]]]:
         cells: list[str] = []
         empty_before = 0  # empty cells that count only if another cell follows
         for cell in row:
-            text = _cell_of_ods(cell)
-            count = int(_attribute(cell, "number-columns-repeated") or 1)
+            text = _ods_cell(cell)
+            count = int(_find_attribute(cell, "number-columns-repeated") or 1)
             if text:
                 cells += [""] * min(empty_before, MOST_COLUMNS) + [text] * min(count, MOST_COLUMNS)
             empty_before = 0 if text else empty_before + count
 
-        repeats = int(_attribute(row, "number-rows-repeated") or 1)
+        repeats = int(_find_attribute(row, "number-rows-repeated") or 1)
         if cells:
             yield from ((number + repeat, cells) for repeat in range(repeats))
         number += repeats
 
 
-def _cell_of_ods(cell: Element) -> str:
+def _ods_cell(cell: Element) -> str:
     """Return the text of a cell as a user sees it; a time in seconds, and a number in full."""
-    shown = "\n".join(_paragraph(child) for child in cell if child.tag.endswith("}p"))
-    value_type = _attribute(cell, "value-type")
+    shown = "\n".join(_paragraph_text(child) for child in cell if child.tag.endswith("}p"))
+    value_type = _find_attribute(cell, "value-type")
     if value_type == "time":
-        match = LENGTH.fullmatch(_attribute(cell, "time-value"))
+        match = LENGTH.fullmatch(_find_attribute(cell, "time-value"))
         if match:
             hours, minutes, seconds = (
                 float((number or "0").replace(",", ".")) for number in match.groups()
@@ -260,20 +260,20 @@ def _cell_of_ods(cell: Element) -> str:
 
     is_padded = re.fullmatch(r"0\d+", shown)
     if value_type == "float" and not is_padded:
-        return f"{float(_attribute(cell, 'value')):.15g}"
+        return f"{float(_find_attribute(cell, 'value')):.15g}"
 
     return shown
 
 
-def _paragraph(element: Element) -> str:
+def _paragraph_text(element: Element) -> str:
     """Return the text of a paragraph with its blanks, and without comments."""
     name = element.tag.rpartition("}")[2]
     if name == "annotation":
         return ""
     if name == "s":
-        return " " * int(_attribute(element, "c") or 1)
+        return " " * int(_find_attribute(element, "c") or 1)
     if name in ("tab", "line-break"):
         return " "
 
-    inner = "".join(_paragraph(child) + (child.tail or "") for child in element)
+    inner = "".join(_paragraph_text(child) + (child.tail or "") for child in element)
     return (element.text or "") + inner

@@ -77,7 +77,7 @@ def read_subtitles(path: str | Path) -> list[TimedText]:
     """
     lines = read_text_file(path).splitlines()
     is_vtt = bool(lines) and lines[0].startswith("WEBVTT")
-    cues = [_cue(*cue, is_vtt) for cue in _cues(path, lines, is_vtt)]
+    cues = [_plain_cue(*cue, is_vtt) for cue in _read_cues(path, lines, is_vtt)]
     if not cues:
         raise ListError(
             f"{path}: no subtitle in it, such as 00:00:01,000 --> 00:00:02,500 and a text"
@@ -86,7 +86,7 @@ def read_subtitles(path: str | Path) -> list[TimedText]:
     return [cue for cue in cues if cue.text]
 
 
-def _cues(path: str | Path, lines: Sequence[str], is_vtt: bool) -> list[Cue]:
+def _read_cues(path: str | Path, lines: Sequence[str], is_vtt: bool) -> list[Cue]:
     """Return the start, end and lines of text of each cue.
 
     A blank line ends a cue of WebVTT, but is part of a text of SRT.
@@ -96,9 +96,10 @@ def _cues(path: str | Path, lines: Sequence[str], is_vtt: bool) -> list[Cue]:
     for number, line in enumerate(lines, 1):
         times = TIMES.fullmatch(line)
         if times:
-            if is_inside:
-                _drop_number(cues[-1][2])
-            cues.append((*_span(times.groups(), f"{path}:{number}"), []))
+            texts = cues[-1][2] if is_inside else []
+            if texts and texts[-1].isdecimal():
+                texts.pop()  # the number of the cue that begins
+            cues.append((*_cue_times(times.groups(), f"{path}:{number}"), []))
             is_inside = True
         elif NEARLY_TIMES.fullmatch(line):
             raise ListError(
@@ -116,26 +117,20 @@ def _cues(path: str | Path, lines: Sequence[str], is_vtt: bool) -> list[Cue]:
     return cues
 
 
-def _drop_number(texts: list[str]) -> None:
-    """Remove the last line of a text, in place, if it is the number of the next cue."""
-    if texts and texts[-1].isdecimal():
-        texts.pop()
-
-
-def _span(fields: Sequence[str | None], place: str) -> tuple[float, float]:
+def _cue_times(fields: Sequence[str | None], place: str) -> tuple[float, float]:
     """Return start and end in seconds; the fields are those of TIMES, four for each time."""
-    start, end = _seconds(fields[:4]), _seconds(fields[4:])
+    start, end = _time_seconds(fields[:4]), _time_seconds(fields[4:])
     if start > end:
         raise ListError(f"{place}: a cue starts at {start} s and ends at {end} s")
     return start, end
 
 
-def _seconds(fields: Sequence[str | None]) -> float:
+def _time_seconds(fields: Sequence[str | None]) -> float:
     hours, minutes, seconds, fraction = (field or "0" for field in fields)
     return int(hours) * 3600 + int(minutes) * 60 + float(f"{seconds}.{fraction}")
 
 
-def _cue(start: float, end: float, texts: Sequence[str], is_vtt: bool) -> TimedText:
+def _plain_cue(start: float, end: float, texts: Sequence[str], is_vtt: bool) -> TimedText:
     """Return a cue as plain text; only WebVTT has names of speakers and escapes of HTML."""
     text = " ".join(texts)
     voice = VOICE.search(text) if is_vtt else None
@@ -157,11 +152,11 @@ def read_textgrid(path: str | Path) -> list[Tier]:
     if '"TextGrid"' not in text[:200]:
         raise ListError(f"{path}: not a TextGrid of Praat")
 
-    tokens = _tokens(text)
+    tokens = _textgrid_tokens(text)
     try:
         # "ooTextFile", "TextGrid", xmin, xmax, number of tiers
         header = [next(tokens) for _ in range(5)]
-        tiers = [_tier(tokens) for _ in range(int(header[4]))]
+        tiers = [_read_tier(tokens) for _ in range(int(header[4]))]
     except (StopIteration, ValueError, RuntimeError):
         raise ListError(
             f"{path}: a TextGrid that is cut short or damaged; save it again in Praat"
@@ -170,7 +165,7 @@ def read_textgrid(path: str | Path) -> list[Tier]:
     return [tier for tier in tiers if tier.intervals]
 
 
-def _tokens(text: str) -> Iterator[str]:
+def _textgrid_tokens(text: str) -> Iterator[str]:
     """Yield the texts and numbers of a TextGrid."""
     for match in TOKEN.finditer(text):
         quoted, number = match.groups()
@@ -180,12 +175,15 @@ def _tokens(text: str) -> Iterator[str]:
             yield quoted.replace('""', '"')
 
 
-def _tier(tokens: Iterator[str]) -> Tier:
+def _read_tier(tokens: Iterator[str]) -> Tier:
     """Read a tier: its class, name, times and number of rows come before the rows."""
     tier_class, name, _, _, count = (next(tokens) for _ in range(5))
     has_intervals = tier_class == "IntervalTier"
     num_fields = 3 if has_intervals else 2
-    rows = [[next(tokens) for _ in range(num_fields)] for _ in range(int(count))]
+    rows: list[list[str]] = []
+    for _ in range(int(count)):
+        rows.append([next(tokens) for _ in range(num_fields)])
+
     if not has_intervals:
         return Tier(name, [])  # points have no duration
 
@@ -257,7 +255,7 @@ def read_ctm(path: str | Path) -> dict[tuple[str, str], list[TimedText]]:
     return words
 
 
-def joined_words(words: Sequence[TimedText]) -> list[TimedText]:
+def join_words(words: Sequence[TimedText]) -> list[TimedText]:
     """Join words, ordered by time, into utterances of at most LONGEST seconds.
 
     An utterance ends at a pause.
@@ -302,15 +300,17 @@ def read_stm(path: str | Path) -> list[Segment]:
         if not line.strip() or line.startswith(";;"):
             continue
 
-        recording, channel, speaker, start, end, words = _fields(line, f"{path}:{number}")
-        text = " ".join(words[1:] if words and LABELS.fullmatch(words[0]) else words)
+        recording, channel, speaker, start, end, words = _segment_fields(line, f"{path}:{number}")
+        if words and LABELS.fullmatch(words[0]):
+            del words[0]
+        text = " ".join(words)
         if text and text.lower() != LEFT_OUT:
             segments.append(Segment(recording, channel, TimedText(start, end, text, speaker)))
 
     return segments
 
 
-def _fields(line: str, place: str) -> tuple[str, str, str, float, float, list[str]]:
+def _segment_fields(line: str, place: str) -> tuple[str, str, str, float, float, list[str]]:
     """Return the fields of a line, and the words behind them."""
     fields = line.split()
     try:

@@ -48,36 +48,38 @@ class NemoTarredConf(AudioSourceConf):
     tarred_audio_filepaths: Buckets
 
 
-def _manifests(conf: NemoConf) -> list[ListSource]:
-    paths = map(local_manifest, expanded(_split(conf.manifest_filepath)))
+def _manifest_lists(conf: NemoConf) -> list[ListSource]:
+    paths = map(local_manifest, expanded(_split_paths(conf.manifest_filepath)))
     return [ListSource(path, "raw", conf.layout) for path in paths]
 
 
-def _tars(conf: NemoTarredConf) -> list[ListSource]:
-    shards = _paired(_split(conf.tarred_audio_filepaths), _split(conf.manifest_filepath))
+def _tar_lists(conf: NemoTarredConf) -> list[ListSource]:
+    shards = _pair_tars(
+        _split_paths(conf.tarred_audio_filepaths), _split_paths(conf.manifest_filepath)
+    )
     first = shards[0].manifest
     assert first is not None
     path = write_shard_list(folder_beside(first), shards)
     return [ListSource(path, "shard", conf.layout)]
 
 
-def _split(paths: Buckets) -> Patterns:
+def _split_paths(paths: Buckets) -> Patterns:
     """Return the paths of NeMo's `a.json,b.json`. The name of an existing file is one path."""
     if not isinstance(paths, str):
-        return [_split(path) for path in paths]
+        return [_split_paths(path) for path in paths]
 
     parts = SEPARATOR.split(paths)
     return paths if len(parts) == 1 or os.path.exists(paths) else parts  # noqa: PTH110
 
 
-def _paired(tars: Patterns, manifests: Patterns) -> list[ShardFiles]:
+def _pair_tars(tars: Patterns, manifests: Patterns) -> list[ShardFiles]:
     """Return tars with their manifests. Two lists of one length belong together item by item: one
     manifest for N tars each.
     """
     if isinstance(tars, str) or isinstance(manifests, str) or len(tars) != len(manifests):
         return pair_manifests(expanded(tars), expanded(manifests))
-    return [shard for pair in zip(tars, manifests, strict=True) for shard in _paired(*pair)]
+    return [shard for pair in zip(tars, manifests, strict=True) for shard in _pair_tars(*pair)]
 
 
-NEMO = listed(NemoConf, _manifests)
-NEMO_TARRED = listed(NemoTarredConf, _tars)
+NEMO = listed(NemoConf, _manifest_lists)
+NEMO_TARRED = listed(NemoTarredConf, _tar_lists)

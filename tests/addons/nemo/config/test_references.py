@@ -1,7 +1,7 @@
 import pytest
 
-from wenet_uio.addons.nemo.config.layout import targets
-from wenet_uio.addons.nemo.config.references import Unresolved, missing_in, with_references
+from wenet_uio.addons.nemo.config.layout import reference_targets
+from wenet_uio.addons.nemo.config.references import Unresolved, missing_in, resolve_references
 from wenet_uio.config import ConfigError, load_config
 
 VALUES = {
@@ -23,11 +23,11 @@ VALUES = {
 
 
 def resolved(**values):
-    return with_references(values, targets)
+    return resolve_references(values, reference_targets)
 
 
 def test_references_lead_to_values_of_the_file():
-    found = with_references(VALUES, targets)
+    found = resolve_references(VALUES, reference_targets)
     train, validation = found["train_ds"], found["validation_ds"]
     assert (train["sample_rate"], train["max_duration"], train["labels"]) == (8000, 20, "b")
     assert validation["manifest_filepath"] == "a.json"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from wenet_uio.addons.nemo.config.references import MISSING
@@ -19,9 +19,16 @@ KEYS = (
     "channel_selector",
     "trim_silence",
 )
-"""Keys of a loader that `augmentations` reads."""
+"""Keys of a loader that `augmentation_keys` reads."""
 RATES = 5
 """Speeds that NeMo draws from, if a perturbation of speed states no number."""
+RANGES = {
+    "gain": ("gain_conf", "gain", ("min_gain_dbfs", -10), ("max_gain_dbfs", 10)),
+    "shift": ("shift_conf", "milliseconds", ("min_shift_ms", -5.0), ("max_shift_ms", 5.0)),
+    "white_noise": ("white_noise_conf", "level", ("min_level", -90), ("max_level", -46)),
+}
+"""{augmentation of NeMo that draws a value: (its section in dataset_conf, key of the range there, lower
+and upper end in NeMo with their defaults)}."""
 MANIFEST = "manifest_path"
 OF_RECORDINGS = ("noise", "impulse")
 """Augmentations with recordings, which MANIFEST lists."""
@@ -36,7 +43,7 @@ ANSWERS = {
 """{name of an augmentation of NeMo without an equal: what to write}."""
 
 
-def augmentations(section: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
+def augmentation_keys(section: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
     """Return keys of dataset_conf for the changes of audio that a loader states.
 
     Args:
@@ -52,7 +59,7 @@ def augmentations(section: Mapping[str, Any], where: str, notes: list[str]) -> d
         keys["speed_perturb"] = True
     if "noise_path" in section:
         keys["noise_conf"] = {
-            "data_list": _path(section["noise_path"], f"{where}.noise_path"),
+            "data_list": _recordings_path(section["noise_path"], f"{where}.noise_path"),
             "snr": list(section.get("noise_snr", (10.0, 20.0))),
             "prob": section.get("noise_mix_prob", 0.5),
         }
@@ -61,66 +68,53 @@ def augmentations(section: Mapping[str, Any], where: str, notes: list[str]) -> d
     if section.get("trim_silence"):
         keys["trim_conf"] = {"top_db": 60.0}
     if "channel_selector" in section:
-        keys["singal_channel_conf"] = {"channel": _channel(section["channel_selector"], where)}
+        keys["singal_channel_conf"] = {
+            "channel": _selected_channel(section["channel_selector"], where)
+        }
 
     for name, conf in (section.get("augmentor") or {}).items():
-        where_of_part = f"{where}.augmentor.{name}"
-        if _lacks_recordings(name, conf):
+        place = f"{where}.augmentor.{name}"
+        if name in OF_RECORDINGS and isinstance(conf, Mapping) and conf.get(MANIFEST) is None:
             notes.append(
-                f"{where_of_part}: off, because {MANIFEST} is null: give the path of a list of "
+                f"{place}: off, because {MANIFEST} is null: give the path of a list of "
                 "recordings, or remove it"
             )
         else:
-            keys |= _of_augmentor(name, conf, where_of_part)
+            keys |= _augmentor_keys(name, conf, place)
 
     return keys
 
 
-def _lacks_recordings(name: str, conf: Any) -> bool:
-    """Tell whether an augmentation needs a list of recordings and has none."""
-    return name in OF_RECORDINGS and isinstance(conf, Mapping) and conf.get(MANIFEST) is None
-
-
-def _of_augmentor(name: str, conf: Any, where: str) -> dict[str, Any]:
+def _augmentor_keys(name: str, conf: Any, where: str) -> dict[str, Any]:
     """Return the keys of `dataset_conf` for an augmentation of NeMo.
 
     Raises:
         ConfigError: the augmentation has no equal here, or `conf` has no keys.
     """
-    readers: dict[str, Callable[[Mapping[str, Any], str], dict[str, Any]]] = {
-        "noise": _noise,
-        "impulse": _impulse,
-        "speed": _speed,
-        "gain": _gain,
-        "shift": _shift,
-        "white_noise": _white_noise,
-    }
-    if name not in readers:
-        advice = ANSWERS.get(name, f"known: {', '.join((*readers, *ANSWERS))}")
+    known = (*OF_RECORDINGS, "speed", *RANGES)
+    if name not in known:
+        advice = ANSWERS.get(name, f"known: {', '.join((*known, *ANSWERS))}")
         raise ConfigError(f"{where}: has no equal here: {advice}")
     if not isinstance(conf, Mapping):
         raise ConfigError(f"{where}: expected keys of an augmentation, found {conf!r}")
 
-    return readers[name](conf, where)
+    if name == "speed":
+        return _speed_keys(conf, where)
+
+    prob = conf.get("prob", 1.0)
+    if name in RANGES:
+        section, key, (lower, default_lower), (upper, default_upper) = RANGES[name]
+        ends = [conf.get(lower, default_lower), conf.get(upper, default_upper)]
+        return {section: {key: ends, "prob": prob}}
+
+    recordings = _recordings_path(conf[MANIFEST], f"{where}.{MANIFEST}")
+    if name == "impulse":
+        return {"reverb_conf": {"data_list": recordings, "prob": prob}}
+    ratios = [conf.get("min_snr_db", 10), conf.get("max_snr_db", 50)]
+    return {"noise_conf": {"data_list": recordings, "snr": ratios, "prob": prob}}
 
 
-def _noise(conf: Mapping[str, Any], where: str) -> dict[str, Any]:
-    return {
-        "noise_conf": {
-            "data_list": _path(conf[MANIFEST], f"{where}.{MANIFEST}"),
-            "snr": [conf.get("min_snr_db", 10), conf.get("max_snr_db", 50)],
-            "prob": conf.get("prob", 1.0),
-        }
-    }
-
-
-def _impulse(conf: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the keys for reverberation by recorded impulse responses."""
-    path = _path(conf[MANIFEST], f"{where}.{MANIFEST}")
-    return {"reverb_conf": {"data_list": path, "prob": conf.get("prob", 1.0)}}
-
-
-def _speed(conf: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _speed_keys(conf: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the keys for changes of speed.
 
     NeMo changes a share `prob` of the utterances, by one of `num_rates` speeds. Here one of a list
@@ -144,22 +138,7 @@ def _speed(conf: Mapping[str, Any], where: str) -> dict[str, Any]:
     return {"speed_perturb": True, "speed_perturb_conf": {"speeds": speeds}}
 
 
-def _gain(conf: Mapping[str, Any], where: str) -> dict[str, Any]:
-    decibels = [conf.get("min_gain_dbfs", -10), conf.get("max_gain_dbfs", 10)]
-    return {"gain_conf": {"gain": decibels, "prob": conf.get("prob", 1.0)}}
-
-
-def _shift(conf: Mapping[str, Any], where: str) -> dict[str, Any]:
-    times = [conf.get("min_shift_ms", -5.0), conf.get("max_shift_ms", 5.0)]
-    return {"shift_conf": {"milliseconds": times, "prob": conf.get("prob", 1.0)}}
-
-
-def _white_noise(conf: Mapping[str, Any], where: str) -> dict[str, Any]:
-    levels = [conf.get("min_level", -90), conf.get("max_level", -46)]
-    return {"white_noise_conf": {"level": levels, "prob": conf.get("prob", 1.0)}}
-
-
-def _path(path: Any, where: str) -> str:
+def _recordings_path(path: Any, where: str) -> str:
     """Return the path of a list of recordings."""
     if isinstance(path, Mapping):
         path = path.get("manifest_filepath")
@@ -169,7 +148,7 @@ def _path(path: Any, where: str) -> str:
     return path
 
 
-def _channel(selector: Any, where: str) -> Any:
+def _selected_channel(selector: Any, where: str) -> Any:
     if selector == "average":
         return "mix"
     if isinstance(selector, int) and not isinstance(selector, bool):

@@ -7,18 +7,18 @@ from typing import Any
 
 from wenet_uio.config.base import ConfigError
 
-FILTERS = {
-    "min_duration": "min_duration",
-    "max_duration": "max_duration",
-    "min_tps": "min_tps",
-    "max_tps": "max_tps",
-    "min_tokens": "min_tokens",
-    "max_tokens": "max_tokens",
-    "min_tpt": "min_tpt",
-    "max_tpt": "max_tpt",
-    "measure_total_length": "measure_total_length",
-}
-"""{key of NeMo: key of filter_conf}."""
+FILTERS = (
+    "min_duration",
+    "max_duration",
+    "min_tps",
+    "max_tps",
+    "min_tokens",
+    "max_tokens",
+    "min_tpt",
+    "max_tpt",
+    "measure_total_length",
+)
+"""Keys of NeMo's loaders that filter_conf has, too."""
 MULTIMODAL = ("use_multimodal_sampling", "use_multimodal_dataloading")
 """Keys that say that audio, too, is measured in tokens."""
 SECONDS_OF_TOKEN = "token_equivalent_duration"
@@ -59,7 +59,7 @@ ANY_LENGTH = 1 << 30
 """Frames: a max_length that no utterance reaches."""
 
 
-def in_tokens(section: Mapping[str, Any]) -> bool:
+def measures_tokens(section: Mapping[str, Any]) -> bool:
     """Tell whether a loader measures audio in tokens."""
     return any(section.get(key) for key in MULTIMODAL)
 
@@ -73,23 +73,21 @@ def check_tokens(
         section: keys of the loader; none is null.
         where: beginning of messages.
         notes: gets a line if bounds on tokens do not bound audio.
-        kinds: what the loader reads, see `kinds_of`.
+        kinds: what the loader reads, see `source_kinds`.
 
     Raises:
         ConfigError: the length of a token is missing, or no key bounds the batches of audio.
     """
-    if in_tokens(section):
+    if measures_tokens(section):
         if "audio" in kinds and SECONDS_OF_TOKEN not in section:
             raise ConfigError(
                 f"{where}.{SECONDS_OF_TOKEN}: {MULTIMODAL[0]} measures audio in tokens: write the "
                 "seconds of a token, such as 0.08"
             )
-    elif set(kinds) == {"audio"}:
-        _answer_bounds_on_tokens(section, where, notes)
+        return
+    if set(kinds) != {"audio"}:
+        return
 
-
-def _answer_bounds_on_tokens(section: Mapping[str, Any], where: str, notes: list[str]) -> None:
-    """Note bounds on tokens of a loader that measures audio in seconds; see `check_tokens`."""
     answer = (
         f"bounds audio only if audio is measured in tokens: write {MULTIMODAL[0]}: true and "
         f"{SECONDS_OF_TOKEN}: 0.08"
@@ -97,18 +95,25 @@ def _answer_bounds_on_tokens(section: Mapping[str, Any], where: str, notes: list
     if "batch_tokens" in section and not any(key in section for key in OF_AUDIO):
         raise ConfigError(f"{where}.batch_tokens: {answer}; or write batch_duration")
 
-    of_tokens = ("batch_tokens", "min_tokens", "max_tokens")
-    notes += [f"{where}.{key}: {answer}" for key in of_tokens if key in section]
+    for key in ("batch_tokens", "min_tokens", "max_tokens"):
+        if key in section:
+            notes.append(f"{where}.{key}: {answer}")
 
 
-def filters_of(section: Mapping[str, Any], where: str, kinds: Collection[str]) -> dict[str, Any]:
-    """Return the keys of `filter_conf` that a loader states; see `kinds_of` for `kinds`.
+def loader_filters(
+    section: Mapping[str, Any], where: str, kinds: Collection[str]
+) -> dict[str, Any]:
+    """Return the keys of `filter_conf` that a loader states; see `source_kinds` for `kinds`.
 
     NeMo may state a `max_tps` for each bucket; the filter gets the largest, which all buckets obey.
     """
-    stated = {name: section[key] for key, name in FILTERS.items() if key in section}
-    filters = {name: value for name, value in stated.items() if not _bounds_nothing(name, value)}
-    if in_tokens(section) and SECONDS_OF_TOKEN in section and set(kinds) != {"text"}:
+    filters = {key: section[key] for key in FILTERS if key in section}
+    for key in LOWER_BOUNDS:
+        bound = filters.get(key)
+        if isinstance(bound, (int, float)) and bound < 0:
+            del filters[key]
+
+    if measures_tokens(section) and SECONDS_OF_TOKEN in section and set(kinds) != {"text"}:
         filters[SECONDS_OF_TOKEN] = section[SECONDS_OF_TOKEN]
 
     # NeMo bounds seconds alone. The bound on frames that applies by default must not be tighter.
@@ -116,24 +121,15 @@ def filters_of(section: Mapping[str, Any], where: str, kinds: Collection[str]) -
     if max_frames > DEFAULT_MAX_LENGTH:
         filters["max_length"] = min(int(max_frames) + 1, ANY_LENGTH)
 
-    if "max_tps" in filters:
-        filters["max_tps"] = _largest_tps(filters["max_tps"], where)
-
-    return filters
-
-
-def _bounds_nothing(name: str, value: Any) -> bool:
-    """Tell whether a value is NeMo's default of a lower bound."""
-    return name in LOWER_BOUNDS and isinstance(value, (int, float)) and value < 0
-
-
-def _largest_tps(limits: Any, where: str) -> Any:
-    """Return the largest of the tokens per second of all buckets; a single number as it is."""
+    limits = filters.get("max_tps")
     if limits == []:
         raise ConfigError(
             f"{where}.max_tps: the list is empty; write a number of tokens per second"
         )
-    return max(limits) if isinstance(limits, list) else limits
+    if isinstance(limits, list):
+        filters["max_tps"] = max(limits)
+
+    return filters
 
 
 def _most_seconds(filters: Mapping[str, Any]) -> float:
@@ -144,7 +140,7 @@ def _most_seconds(filters: Mapping[str, Any]) -> float:
     return seconds if isinstance(seconds, (int, float)) else 0
 
 
-def batch_conf_of(
+def loader_batches(
     section: Mapping[str, Any], where: str, notes: list[str], kinds: Collection[str]
 ) -> dict[str, Any]:
     """Return the `batch_conf` of a loader.
@@ -153,14 +149,14 @@ def batch_conf_of(
         section: keys of the loader; none is null.
         where: beginning of messages.
         notes: gets a line for each key that is converted or not needed.
-        kinds: what the loader reads, see `kinds_of`.
+        kinds: what the loader reads, see `source_kinds`.
 
     Raises:
         ConfigError: the batches of the loader have no equal here; the message says what to write.
     """
     if set(kinds) == {"text"}:
         batch = _text_batches(section, where, notes)
-    elif in_tokens(section):
+    elif measures_tokens(section):
         batch = _batches_in_tokens(section, where, notes, kinds)
     else:
         batch = _audio_batches(section, where, notes)
@@ -188,7 +184,7 @@ def batch_conf_of(
     return batch
 
 
-def sizes_of_buckets(section: Mapping[str, Any], count: int, where: str) -> list[int] | None:
+def bucket_batch_sizes(section: Mapping[str, Any], count: int, where: str) -> list[int] | None:
     """Batch size of each of `count` ready-made buckets; None if all buckets share one batch size.
 
     Raises:
@@ -229,8 +225,11 @@ def _audio_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> 
 
     if bins and sizes:
         batch = {"batch_type": "bucket", "bucket_duration_bins": bins, "bucket_batch_size": sizes}
-        tps = section.get("max_tps")
-        return batch | ({"max_tps": _max_tps(tps, bins, where)} if isinstance(tps, list) else {})
+        limits = section.get("max_tps")
+        if isinstance(limits, list):
+            _check_max_tps(limits, bins, where)
+            batch["max_tps"] = limits
+        return batch
 
     if bins:
         notes.append(
@@ -306,11 +305,11 @@ def _ends_in_seconds(section: Mapping[str, Any], bins: list[Any]) -> list[Any] |
 def _bounded_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
     """Return batches without buckets."""
     if "batch_duration" in section:
-        names = ("batch_duration", "quadratic_duration", "batch_size")
-        return {
-            "batch_type": "dynamic",
-            **{name: section[name] for name in names if name in section},
-        }
+        batch: dict[str, Any] = {"batch_type": "dynamic"}
+        for key in ("batch_duration", "quadratic_duration", "batch_size"):
+            if key in section:
+                batch[key] = section[key]
+        return batch
 
     if "quadratic_duration" in section and "batch_size" in section:
         notes.append(
@@ -319,22 +318,24 @@ def _bounded_batches(section: Mapping[str, Any], where: str, notes: list[str]) -
     elif "quadratic_duration" in section:
         raise ConfigError(f"{where}.quadratic_duration: needs batch_duration; write both")
 
-    return (
-        {"batch_type": "static", "batch_size": section["batch_size"]}
-        if "batch_size" in section
-        else {}
-    )
+    return _static_batches(section)
 
 
-def _max_tps(limits: list[float], bins: list[Any], where: str) -> list[float]:
-    """Return one number for each bucket, or for each duration of the buckets."""
+def _static_batches(section: Mapping[str, Any]) -> dict[str, Any]:
+    """Return batches of a number of samples; empty if the loader states none."""
+    if "batch_size" not in section:
+        return {}
+    return {"batch_type": "static", "batch_size": section["batch_size"]}
+
+
+def _check_max_tps(limits: list[float], bins: list[Any], where: str) -> None:
+    """Refuse `limits` that are neither one for each bucket nor one for each duration of the buckets."""
     durations = {end[0] if isinstance(end, list) else end for end in bins}
-    if len(limits) in (len(durations), len(bins)):
-        return limits
-
-    raise ConfigError(
-        f"{where}.max_tps: expected {len(bins)} numbers, one for each bucket, found {len(limits)}"
-    )
+    if len(limits) not in (len(durations), len(bins)):
+        raise ConfigError(
+            f"{where}.max_tps: expected {len(bins)} numbers, one for each bucket, found "
+            f"{len(limits)}"
+        )
 
 
 def _text_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
@@ -356,11 +357,7 @@ def _text_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> d
             "batch_tokens: 4000 (tokens of a batch) instead"
         )
 
-    return (
-        {"batch_type": "static", "batch_size": section["batch_size"]}
-        if "batch_size" in section
-        else {}
-    )
+    return _static_batches(section)
 
 
 def _token_buckets(
@@ -380,7 +377,8 @@ def _token_buckets(
     counted = slice(None) if section.get("measure_total_length", True) else slice(1)
     size_by_end: dict[int, int] = {}
     for end, size in zip(bins, sizes, strict=False):
-        length = round(sum(end[counted]) if isinstance(end, list) else end)
+        tokens = sum(end[counted]) if isinstance(end, list) else end
+        length = round(tokens)
         size_by_end[length] = min(size, size_by_end.get(length, size))
 
     return sorted(size_by_end.items())

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from wenet_uio.addons.nemo.config.convert import from_nemo
-from wenet_uio.addons.nemo.config.layout import MODEL, canonical, laid_out, placed
+from wenet_uio.addons.nemo.config.layout import MODEL, laid_out, layout_path, place_override
 from wenet_uio.addons.nemo.config.references import is_referred_to
 from wenet_uio.base.messages import nearest_name
 from wenet_uio.config.base import ConfigError
@@ -43,7 +43,7 @@ class Converted:
     """Lines for the log."""
 
 
-def with_overrides(
+def apply_overrides(
     values: dict[str, Any],
     changes: Sequence[Override],
     complete: Callable[[dict[str, Any]], dict[str, Any]],
@@ -73,16 +73,16 @@ def with_overrides(
 
     layout = laid_out(values, where)
     try:
-        converted = _in_order(deepcopy(layout), changes, convert)
+        converted = _apply_in_order(deepcopy(layout), changes, convert)
     except ConfigError:
         # What an earlier override leaves open a later one may give: all of NeMo's first
         nemo_first = sorted(changes, key=lambda change: not is_nemo_path(change.path))
-        converted = _in_order(deepcopy(layout), nemo_first, convert)
+        converted = _apply_in_order(deepcopy(layout), nemo_first, convert)
 
     return converted.values, converted.notes
 
 
-def _in_order(
+def _apply_in_order(
     layout: dict[str, Any], changes: Sequence[Override], convert: Callable[[dict], Converted]
 ) -> Converted:
     """Set overrides one after the other: those of NeMo's keys in the layout, the others in its
@@ -93,12 +93,15 @@ def _in_order(
         if is_nemo:
             before = convert(layout) if converted else None
             for change in neighbours:
-                change_of_layout = _as_given(placed(change))
+                change_of_layout = _with_absolute_path(place_override(change))
                 _refuse_without_effect(change_of_layout, layout)
                 apply_override(layout, change_of_layout, merges=True)
             # What these overrides change is also changed in a conversion that has others already.
             if converted and before:
-                converted = _followed(converted, before, convert(layout))
+                after = convert(layout)
+                for path, value in _differences(before.values, after.values):
+                    _set_at_path(converted.values, path, value)
+                converted = Converted(converted.values, after.notes)
             continue
 
         converted = converted or convert(layout)
@@ -108,43 +111,34 @@ def _in_order(
     return converted or convert(layout)
 
 
-def _followed(converted: Converted, earlier: Converted, later: Converted) -> Converted:
-    """Set what differs between two conversions."""
-    for path, value in _differences(earlier.values, later.values):
-        _set(converted.values, path, value)
-    return Converted(converted.values, later.notes)
-
-
 def _refuse_without_effect(change: Override, layout: Mapping[str, Any]) -> None:
     """Raise a ConfigError if nothing reads the key that an override of NeMo names."""
+    if _may_have_effect(change.path, layout):
+        return
+
     first, *rest = change.path
-    is_read = _is_read_in_model if first == MODEL else _is_read_at_top
-    if not is_read(change.path, layout):
-        path = ".".join(["model", *rest] if first == MODEL else change.path)
-        raise ConfigError(
-            f"--override_config {change.text}: {path}: meets nothing here; {_advice(first, rest)}"
-        )
+    name = "model" if first == MODEL else first
+    raise ConfigError(
+        f"--override_config {change.text}: {'.'.join([name, *rest])}: meets nothing here; "
+        f"{_what_to_write(first, rest)}"
+    )
 
 
-def _is_read_in_model(path: tuple[str, ...], layout: Mapping[str, Any]) -> bool:
-    """Tell whether a key of `model` may have an effect: if the file has it, other keys may refer to
-    it.
-    """
-    name = str(path[1])
-    is_part = name == "sample_rate" or (len(path) > 2 and not name.endswith("_ds"))
-    return is_part or name in layout.get(MODEL, {})
+def _may_have_effect(path: tuple[str, ...], layout: Mapping[str, Any]) -> bool:
+    """Tell whether a key of NeMo's files is read, or others may refer to it."""
+    if path[0] == MODEL:
+        name = str(path[1])
+        is_part = name == "sample_rate" or (len(path) > 2 and not name.endswith("_ds"))
+        return is_part or name in layout.get(MODEL, {})
 
-
-def _is_read_at_top(path: tuple[str, ...], layout: Mapping[str, Any]) -> bool:
-    """Tell whether a key at the top of NeMo's files has an effect."""
     if path[0] in READ_AT_TOP or path[0] not in (*OF_FILE, *VARIABLES):
         return True
     return path[0] not in WITHOUT_EFFECT and is_referred_to(path, layout)
 
 
-def _advice(first: str, rest: Sequence[str]) -> str:
+def _what_to_write(first: str, rest: Sequence[str]) -> str:
     """Return what to write instead of an override without effect, whose path is `first` and `rest`."""
-    if rest and canonical(("model", *rest))[0] in (*LOADERS, *SHARED):
+    if rest and layout_path(("model", *rest))[0] in (*LOADERS, *SHARED):
         return f"did you mean model.{'.'.join(rest)}?"
     if first == MODEL and rest and (loader := nearest_name(rest[0], LOADERS)):
         return f"did you mean model.{'.'.join([loader, *rest[1:]])}?"
@@ -156,7 +150,7 @@ def _advice(first: str, rest: Sequence[str]) -> str:
     return WITHOUT_EFFECT.get(first, "no key of the file refers to it; remove it")
 
 
-def _as_given(change: Override) -> Override:
+def _with_absolute_path(change: Override) -> Override:
     """Return an override with the folder of a tokenizer as an absolute path: paths of overrides are
     relative to the working directory, those of a yaml to its folder.
     """
@@ -178,7 +172,7 @@ def _differences(
             yield (*path, key), new
 
 
-def _set(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+def _set_at_path(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     """Set or remove the value at a path, in place."""
     section = values
     for key in path[:-1]:

@@ -11,14 +11,14 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from wenet_uio.addons.nemo.config.augment import KEYS as AUGMENTATIONS
-from wenet_uio.addons.nemo.config.augment import augmentations
+from wenet_uio.addons.nemo.config.augment import augmentation_keys
 from wenet_uio.addons.nemo.config.keys import refuse_missing
-from wenet_uio.addons.nemo.config.layout import MODEL, laid_out, targets
+from wenet_uio.addons.nemo.config.layout import MODEL, laid_out, reference_targets
 from wenet_uio.addons.nemo.config.loader import (
     OTHERS,
-    agreed,
-    data_of,
+    shared_value,
     stated_keys,
+    training_data,
     validation_data,
 )
 from wenet_uio.addons.nemo.config.model import OWN_PARTS, check_model, tokenizer_keys
@@ -26,7 +26,7 @@ from wenet_uio.addons.nemo.config.optim import optim_keys
 from wenet_uio.addons.nemo.config.references import (
     names_referred_to,
     refuse_unresolved,
-    with_references,
+    resolve_references,
 )
 from wenet_uio.addons.nemo.config.trainer import trainer_keys
 from wenet_uio.config.base import ConfigError
@@ -71,9 +71,9 @@ def from_nemo(
     layout = laid_out(values, where)
     referred = names_referred_to(layout)
     if not of_model:
-        layout = with_references(layout, targets)
+        layout = resolve_references(layout, reference_targets)
 
-    keys_of_file = _taken_keys_of_file(layout, referred, where, notes)
+    keys_of_file = _take_file_keys(layout, referred, where, notes)
     model = layout.pop(MODEL, {})
     loaders = {name: layout.pop(name, None) for name in LOADERS}
     _leave_out_given(layout, given, where, notes)
@@ -95,7 +95,9 @@ def _add_loaders(
 ) -> None:
     """Add the data and its settings, in place; `rate` is the sample rate of `model`."""
     if section := loaders["train_ds"]:
-        _add_loader(values, _with_rate(section, rate), where, notes)
+        if rate is not None and section.get("sample_rate") is None:
+            section = {**section, "sample_rate": rate}
+        _add_loader(values, section, where, notes)
     if section := loaders["validation_ds"]:
         _add_validation(values, section, where, notes)
     if loaders["test_ds"]:
@@ -119,14 +121,7 @@ def is_nemo(layout: Mapping[str, Any]) -> bool:
     return any(key in layout for key in (*LOADERS, MODEL, "trainer", "exp_manager"))
 
 
-def _with_rate(section: dict[str, Any], rate: Any) -> dict[str, Any]:
-    """Return a loader with the sample rate of `model`, unless it states its own."""
-    if rate is None or section.get("sample_rate") is not None:
-        return section
-    return {**section, "sample_rate": rate}
-
-
-def _taken_keys_of_file(
+def _take_file_keys(
     layout: dict[str, Any], referred: set[str], where: str, notes: list[str]
 ) -> dict[str, Any]:
     """Remove the keys at the top of a file of NeMo, in place, and note those that are not read. Keys
@@ -163,17 +158,12 @@ def _add_run(
         notes += keys.notes
 
     if isinstance(values.get("optim"), dict):
-        section, steps = values.pop("optim"), _run_steps(values)
-        _add_keys(values, optim_keys(section, steps, f"{where}: optim", notes), f"{where}: optim")
+        steps = values.get("max_steps") or None
+        if steps is None and values.get("epoch_steps") and values.get("max_epoch"):
+            steps = values["epoch_steps"] * values["max_epoch"]
 
-
-def _run_steps(values: Mapping[str, Any]) -> int | None:
-    """Return the optimizer steps of the run; None if they depend on the data."""
-    if values.get("max_steps"):
-        return values["max_steps"]
-    if values.get("epoch_steps") and values.get("max_epoch"):
-        return values["epoch_steps"] * values["max_epoch"]
-    return None
+        keys = optim_keys(values.pop("optim"), steps, f"{where}: optim", notes)
+        _add_keys(values, keys, f"{where}: optim")
 
 
 def _add_keys(values: dict[str, Any], keys: Mapping[str, Any], where: str) -> None:
@@ -200,7 +190,7 @@ def _add_loader(
         language_keys = {"lang_field": section.pop("lang_field")}
         values["tokenizer_conf"] = merged(values.get("tokenizer_conf"), language_keys)
 
-    data = data_of(section, where, notes)
+    data = training_data(section, where, notes)
     stated = values.get("dataset_conf") or {}
     keys = _dataset_keys(section, where, notes)
     _join_filters(data, stated.get("filter_conf") or {})
@@ -241,8 +231,8 @@ def _dataset_keys(section: Mapping[str, Any], where: str, notes: list[str]) -> d
     """Return keys at the top of `dataset_conf`."""
     keys_of_run = {key: section[key] for key in (*OTHERS, *AUGMENTATIONS) if key in section}
     refuse_missing(keys_of_run, where, "model.train_ds")
-    keys = augmentations(section, where, notes)
-    shuffle, seed, rate = (agreed(section, name, where) for name in OF_RUN_KEYS)
+    keys = augmentation_keys(section, where, notes)
+    shuffle, seed, rate = (shared_value(section, name, where) for name in OF_RUN_KEYS)
     if shuffle is not None:
         keys["shuffle"] = shuffle
     if rate is not None:
@@ -261,7 +251,9 @@ def _dataset_keys(section: Mapping[str, Any], where: str, notes: list[str]) -> d
             f"{where}.tarred_shard_strategy: {strategy!r} is unknown; known: scatter, replicate"
         )
 
-    return keys if strategy == "scatter" else {**keys, "partition": False}
+    if strategy == "replicate":
+        keys["partition"] = False
+    return keys
 
 
 def _add_validation(

@@ -175,24 +175,22 @@ def check_keys(
     readable = set(known)
     kept: dict[str, Any] = {}
     for key, value in section.items():
-        if _is_off(key, value):
+        # The type counts: 0 is not false.
+        if any(value == off and type(value) is type(off) for off in OFF.get(key, ())):
             continue
         if key in NOT_NEEDED:
             notes.append(f"{where}.{key}: not needed here, because {NOT_NEEDED[key]}")
         elif key in readable:
             kept[key] = value
         else:
-            raise ConfigError(f"{where}.{key}: {INSTEAD.get(key) or _hint(key, readable)}")
+            raise ConfigError(
+                f"{where}.{key}: {INSTEAD.get(key) or _unknown_key_hint(key, readable)}"
+            )
 
     for key, value in unresolved_in(kept):
         raise ConfigError(f"{where}.{key}: {value.text}: {value.problem}")
 
     return kept
-
-
-def _is_off(key: str, value: Any) -> bool:
-    """Tell whether a value changes nothing. A number is no truth: 0 is not false."""
-    return any(value == off and type(value) is type(off) for off in OFF.get(key, ()))
 
 
 def refuse_missing(section: Mapping[str, Any], where: str, prefix: str) -> None:
@@ -212,7 +210,7 @@ def refuse_missing(section: Mapping[str, Any], where: str, prefix: str) -> None:
         )
 
 
-def _hint(key: str, readable: set[str]) -> str:
+def _unknown_key_hint(key: str, readable: set[str]) -> str:
     names = readable | set(NOT_NEEDED) | set(OFF)
     nearest = nearest_name(key, sorted(names))
     hint = f"did you mean {nearest!r}?" if nearest else "known: " + ", ".join(sorted(readable))

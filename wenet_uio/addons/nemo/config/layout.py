@@ -20,7 +20,7 @@ MODEL = "model of NeMo"
 """Key of the layout with what `model` of NeMo holds besides data, tokenizer and optimizer."""
 
 
-def canonical(path: tuple[str, ...]) -> tuple[str, ...]:
+def layout_path(path: tuple[str, ...]) -> tuple[str, ...]:
     """Return the path of a key in the layout."""
     first, *below = path
     if first in ("model", "data") and below:
@@ -32,12 +32,12 @@ def canonical(path: tuple[str, ...]) -> tuple[str, ...]:
     return (OTHER_NAMES.get(first, first), *below)
 
 
-def targets(path: tuple[str, ...]) -> list[tuple[str, ...]]:
+def reference_targets(path: tuple[str, ...]) -> list[tuple[str, ...]]:
     """Return the paths in the layout that a reference may mean; the first that exists is taken.
 
     A loader may refer to a key beside it, `${..sample_rate}`, which `model` held.
     """
-    return [canonical(path), canonical(("model", *path))]
+    return [layout_path(path), layout_path(("model", *path))]
 
 
 def laid_out(values: dict[str, Any], where: str) -> dict[str, Any]:
@@ -53,11 +53,11 @@ def laid_out(values: dict[str, Any], where: str) -> dict[str, Any]:
         if key in ("model", "data") and _holds_sections(key, value):
             _add_sections(layout, key, value, where)
         else:
-            _add(layout, OTHER_NAMES.get(key, key), value, where)
+            _add_section(layout, OTHER_NAMES.get(key, key), value, where)
 
     for key in LOADERS:
         if key in layout:
-            layout[key] = opened(layout[key], f"{where}: {key}")
+            layout[key] = open_loader(layout[key], f"{where}: {key}")
 
     return layout
 
@@ -70,21 +70,21 @@ def _holds_sections(key: str, value: Any) -> bool:
         return True
 
     # `data` may be a section itself; then none of its keys has a place elsewhere in the layout.
-    sections = [canonical((key, str(name)))[0] for name in value]
+    sections = [layout_path((key, str(name)))[0] for name in value]
     return any(section != key for section in sections)
 
 
 def _add_sections(layout: dict[str, Any], key: str, held: dict[str, Any], where: str) -> None:
     """Add what `model` or `data` holds to the layout, in place."""
     for name, value in held.items():
-        section, *below = canonical((key, str(name)))
+        section, *below = layout_path((key, str(name)))
         if below:
             layout.setdefault(section, {})[name] = value
         else:
-            _add(layout, section, value, f"{where}: {key}")
+            _add_section(layout, section, value, f"{where}: {key}")
 
 
-def _add(layout: dict[str, Any], key: str, value: Any, where: str) -> None:
+def _add_section(layout: dict[str, Any], key: str, value: Any, where: str) -> None:
     """Add a section to the layout, in place; two sections of one name join."""
     present = layout.get(key)
     if present is None or value is None or present == value:
@@ -96,7 +96,7 @@ def _add(layout: dict[str, Any], key: str, value: Any, where: str) -> None:
         layout[key] = present if isinstance(value, dict) else value
         return
 
-    for path, present_value, second_value in _conflicts(key, present, value):
+    for path, present_value, second_value in _conflicting_keys(key, present, value):
         raise ConfigError(
             f"{where}: {path} stands there twice, as {present_value!r} and as {second_value!r}; "
             "remove one of them"
@@ -105,16 +105,16 @@ def _add(layout: dict[str, Any], key: str, value: Any, where: str) -> None:
     layout[key] = merged(present, value)
 
 
-def _conflicts(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
+def _conflicting_keys(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
     """Yield each key that two sections give two values: its path and both."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in old.keys() & new.keys():
-            yield from _conflicts(f"{path}.{key}", old[key], new[key])
+            yield from _conflicting_keys(f"{path}.{key}", old[key], new[key])
     elif old != new:
         yield path, old, new
 
 
-def opened(section: Any, where: str) -> Any:
+def open_loader(section: Any, where: str) -> Any:
     """Return the keys of a loader; `section` may be the path of a yaml with them, or a list of
     sources.
     """
@@ -137,9 +137,9 @@ def opened(section: Any, where: str) -> Any:
     return section
 
 
-def placed(override: Override) -> Override:
+def place_override(override: Override) -> Override:
     """Return an override of NeMo's part at its path in the layout."""
-    path, value = canonical(override.path), override.value
+    path, value = layout_path(override.path), override.value
     if len(path) == 1 and path[0] in LOADERS and not override.removes:
-        value = opened(value, f"--override_config {override.text}: {path[0]}")
+        value = open_loader(value, f"--override_config {override.text}: {path[0]}")
     return Override(override.text, path, value, override.removes)

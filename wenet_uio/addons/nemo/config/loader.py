@@ -11,17 +11,17 @@ from wenet_uio.addons.nemo.config.augment import KEYS as AUGMENTATIONS
 from wenet_uio.addons.nemo.config.batches import (
     BATCHES,
     FILTERS,
-    batch_conf_of,
     check_tokens,
-    filters_of,
+    loader_batches,
+    loader_filters,
 )
 from wenet_uio.addons.nemo.config.keys import INSTEAD, NOT_NEEDED, check_keys, refuse_missing
 from wenet_uio.addons.nemo.config.sources import (
     SOURCES,
     SPEECH,
-    kinds_of,
-    sources_of,
-    with_text_data,
+    loader_sources,
+    mix_text_data,
+    source_kinds,
     without_missing_paths,
 )
 from wenet_uio.config.base import ConfigError
@@ -42,7 +42,7 @@ OTHERS = (
 KNOWN = (*SOURCES, *SPEECH, *FILTERS, *BATCHES, *AUGMENTATIONS, *OTHERS)
 
 
-def data_of(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
+def training_data(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
     """Return `data` that a loader names, with its `filter_conf` and, for one loader, its
     `batch_conf`.
 
@@ -54,11 +54,9 @@ def data_of(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, 
     Raises:
         ConfigError: a setting has no equal here; the message says what to write.
     """
-    return (
-        _joined(section, where, notes)
-        if section.get("multi_config")
-        else _single(section, where, notes)
-    )
+    if section.get("multi_config"):
+        return _joined_loaders(section, where, notes)
+    return _single_loader(section, where, notes)
 
 
 def stated_keys(section: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,13 +65,15 @@ def stated_keys(section: Mapping[str, Any]) -> dict[str, Any]:
     return {names.get(key, key): value for key, value in section.items() if value is not None}
 
 
-def agreed(section: Mapping[str, Any], key: str, where: str) -> Any:
+def shared_value(section: Mapping[str, Any], key: str, where: str) -> Any:
     """Return a value that all loaders of a section share; None if none states it.
 
     Raises:
         ConfigError: two loaders state two values.
     """
-    loaders = [section, *_loaders(section).values()] if section.get("multi_config") else [section]
+    loaders = (
+        [section, *_named_loaders(section).values()] if section.get("multi_config") else [section]
+    )
     values = [loader[key] for loader in loaders if loader.get(key) is not None]
     if any(value != values[0] for value in values):
         raise ConfigError(
@@ -84,7 +84,7 @@ def agreed(section: Mapping[str, Any], key: str, where: str) -> Any:
     return values[0] if values else None
 
 
-def _loaders(section: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _named_loaders(section: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the loaders of a section with `multi_config`."""
     return {
         key: value
@@ -93,18 +93,18 @@ def _loaders(section: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _single(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
+def _single_loader(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
     """Return `data` of one loader, with its `filter_conf` and `batch_conf`."""
     section = check_keys(section, KNOWN, where, notes)
     section = without_missing_paths(section, where, notes)
     refuse_missing(section, where, "model.train_ds")
-    sources = sources_of(section, where)
-    kinds = kinds_of(sources)
+    sources = loader_sources(section, where)
+    kinds = source_kinds(sources)
     check_tokens(section, where, notes, kinds)
-    batch = batch_conf_of(section, where, notes, kinds)
+    batch = loader_batches(section, where, notes, kinds)
     keys = {
-        **with_text_data(sources, section, where, notes),
-        "filter_conf": filters_of(section, where, kinds),
+        **mix_text_data(sources, section, where, notes),
+        "filter_conf": loader_filters(section, where, kinds),
         "batch_conf": batch,
     }
     if any("batch_conf" in source for source in sources):
@@ -113,43 +113,38 @@ def _single(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, 
     return keys
 
 
-def _joined(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
+def _joined_loaders(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
     """Return `data` of several loaders: a group for each, with batches and filters of its own."""
-    loaders = _loaders(section)
+    loaders = _named_loaders(section)
     if not loaders:
         raise ConfigError(
             f"{where}.multi_config: give the keys of each loader in a section, such as audio: and "
             "text:"
         )
 
-    common = _common(section, loaders, where, notes)
-    if changes := [key for key in AUGMENTATIONS if any(key in part for part in loaders.values())]:
-        raise ConfigError(
-            f"{where}: {changes[0]} applies to the whole run; write it beside multi_config"
-        )
+    inherited = {
+        key: value for key, value in section.items() if key not in loaders and key not in OTHERS
+    }
+    inherited = check_keys(inherited, KNOWN, where, notes)
+    for key in AUGMENTATIONS:
+        if any(key in loader for loader in loaders.values()):
+            raise ConfigError(
+                f"{where}: {key} applies to the whole run; write it beside multi_config"
+            )
 
-    per_batch, weights = _fusion(section, list(loaders), where)
+    per_batch, weights = _fusion_and_weights(section, list(loaders), where)
     groups: list[dict[str, Any]] = []
     for name, loader in loaders.items():
-        keys = _single(stated_keys({**common, **loader}), f"{where}.{name}", notes)
-        groups.append(
-            {**_group(keys, f"{where}.{name}"), **({"weight": weights[name]} if weights else {})}
-        )
+        keys = _single_loader(stated_keys({**inherited, **loader}), f"{where}.{name}", notes)
+        group = _loader_group(keys, f"{where}.{name}")
+        if weights:
+            group["weight"] = weights[name]
+        groups.append(group)
 
     return {"sources": groups, "per_batch": per_batch}
 
 
-def _common(
-    section: Mapping[str, Any], loaders: Mapping[str, Any], where: str, notes: list[str]
-) -> dict[str, Any]:
-    """Return the keys that every loader inherits."""
-    common = {
-        key: value for key, value in section.items() if key not in loaders and key not in OTHERS
-    }
-    return check_keys(common, KNOWN, where, notes)
-
-
-def _fusion(
+def _fusion_and_weights(
     section: Mapping[str, Any], names: list[str], where: str
 ) -> tuple[str, dict[str, float]]:
     """Return `per_batch` of several loaders, and the weight of each if batches are drawn by weight."""
@@ -170,10 +165,12 @@ def _fusion(
         )
 
     per_batch = PER_BATCH[fusion]
-    return per_batch, dict(zip(names, weights, strict=True)) if per_batch == "weighted" else {}
+    if per_batch != "weighted":
+        return per_batch, {}
+    return per_batch, dict(zip(names, weights, strict=True))
 
 
-def _group(keys: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _loader_group(keys: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the group of one loader of several."""
     if keys.get("per_batch"):
         raise ConfigError(
@@ -220,9 +217,11 @@ def validation_data(
     for part in parts:
         loader = check_keys({**common, **part}, KNOWN, where, notes)
         loader = without_missing_paths(loader, where, notes)
-        sources += sources_of(_without_batches(loader, where, notes), where)
+        sources += loader_sources(_without_batches(loader, where, notes), where)
 
-    return {"sources": list(map(_unweighted, sources))} if sources else None
+    if not sources:
+        return None
+    return {"sources": [_unweighted(source) for source in sources]}
 
 
 def _unweighted(source: Mapping[str, Any]) -> dict[str, Any]:
@@ -233,7 +232,7 @@ def _unweighted(source: Mapping[str, Any]) -> dict[str, Any]:
     for key in kept.keys() & {*WEIGHTED, "tarred_audio_filepath"}:
         kept[key] = without_weights(kept[key])
     if isinstance(kept.get("input_cfg"), list):
-        kept["input_cfg"] = list(map(_unweighted, kept["input_cfg"]))
+        kept["input_cfg"] = [_unweighted(member) for member in kept["input_cfg"]]
     return kept
 
 

@@ -43,7 +43,7 @@ def check_model(
     if parts and not has_encoder:
         raise ConfigError(
             f"{where}: the architecture of NeMo ({', '.join(parts)}) is not read; write at the top "
-            f"of the yaml, or as overrides, {_section(model)}"
+            f"of the yaml, or as overrides, {_suggested_encoder(model)}"
         )
     if parts:
         notes.append(
@@ -52,7 +52,7 @@ def check_model(
         )
 
 
-def _section(model: Mapping[str, Any]) -> str:
+def _suggested_encoder(model: Mapping[str, Any]) -> str:
     """Return a section for the encoder of NeMo, as far as its keys have equals."""
     encoder = model.get("encoder")
     encoder = encoder if isinstance(encoder, Mapping) else {}
@@ -107,7 +107,7 @@ def tokenizer_keys(section: Any, where: str, notes: list[str]) -> dict[str, Any]
                 "tokenizer and tokenizer_conf"
             )
             return {}
-        return _of_folder(section, where, "model.tokenizer")
+        return _folder_tokenizer(section, where, "model.tokenizer")
 
     langs = section.get("langs")
     if not isinstance(langs, Mapping) or not langs:
@@ -116,7 +116,7 @@ def tokenizer_keys(section: Any, where: str, notes: list[str]) -> dict[str, Any]
     languages = {}
     for language, part in langs.items():
         name = f"langs.{language}"
-        keys = _of_folder(part, f"{where}.{name}", f"model.tokenizer.{name}")
+        keys = _folder_tokenizer(part, f"{where}.{name}", f"model.tokenizer.{name}")
         languages[str(language)] = {"tokenizer": keys["tokenizer"], **keys["tokenizer_conf"]}
 
     return {"tokenizer": "aggregate", "tokenizer_conf": {"languages": languages}}
@@ -140,7 +140,7 @@ def _without_neutral(section: Mapping[str, Any], where: str) -> dict[str, Any]:
     return {key: value for key, value in section.items() if key not in NEUTRAL}
 
 
-def _of_folder(section: Any, where: str, prefix: str) -> dict[str, Any]:
+def _folder_tokenizer(section: Any, where: str, prefix: str) -> dict[str, Any]:
     """Return the keys of Config for a tokenizer in one folder."""
     if isinstance(section, Mapping):
         refuse_missing(section, where, prefix)

@@ -63,21 +63,17 @@ def optim_keys(optim: Any, run_steps: int | None, where: str, notes: list[str]) 
             "the yaml optim: scaled_adam with optim_conf"
         )
 
-    _check_keys(optim, where)
-    conf = {key: optim[key] for key in ("betas", "eps", "weight_decay") if key in optim}
-    conf["lr"] = _rate(optim, where)
-    schedule = _schedule(optim.get("sched"), conf, run_steps, f"{where}.sched", notes)
-    return {"optim": name, "optim_conf": conf, **schedule}
-
-
-def _check_keys(optim: Mapping[str, Any], where: str) -> None:
-    """Raise a ConfigError if a key is unknown."""
     for key, value in optim.items():
         if key not in OPTIM_KEYS and (key not in NEUTRAL or value != NEUTRAL[key]):
             raise ConfigError(f"{where}.{key}: unknown key; known: {', '.join(OPTIM_KEYS)}")
 
+    conf = {key: optim[key] for key in ("betas", "eps", "weight_decay") if key in optim}
+    conf["lr"] = _learning_rate(optim, where)
+    schedule = _schedule_keys(optim.get("sched"), conf, run_steps, f"{where}.sched", notes)
+    return {"optim": name, "optim_conf": conf, **schedule}
 
-def _rate(optim: Mapping[str, Any], where: str) -> float:
+
+def _learning_rate(optim: Mapping[str, Any], where: str) -> float:
     """Return the learning rate of an optimizer."""
     rate = optim.get("lr")
     if isinstance(rate, str):  # PyYAML reads 1e-3 as a text
@@ -93,7 +89,7 @@ def _rate(optim: Mapping[str, Any], where: str) -> float:
     return float(rate)
 
 
-def _schedule(
+def _schedule_keys(
     sched: Any, conf: dict[str, Any], run_steps: int | None, where: str, notes: list[str]
 ) -> dict[str, Any]:
     """Return `scheduler` and `scheduler_conf`; the schedule may change `lr` of `conf`, in place."""
@@ -107,17 +103,17 @@ def _schedule(
             "at the top of the yaml scheduler and scheduler_conf"
         )
 
-    values = _numbers_of(sched, name, where)
+    values = _schedule_numbers(sched, name, where)
     steps = int(values.get("max_steps", 0)) or run_steps
     makers: dict[str, Callable[..., dict[str, Any]]] = {
-        "NoamAnnealing": _noam,
-        "CosineAnnealing": _cosine,
-        "NoamHoldAnnealing": _noam_hold,
+        "NoamAnnealing": _noam_keys,
+        "CosineAnnealing": _cosine_keys,
+        "NoamHoldAnnealing": _noam_hold_keys,
     }
     return makers[name](values, conf, steps, where, notes)
 
 
-def _numbers_of(sched: Any, name: str, where: str) -> dict[str, float]:
+def _schedule_numbers(sched: Any, name: str, where: str) -> dict[str, float]:
     """Return the keys of a schedule that are read."""
     section = sched if isinstance(sched, Mapping) else {}
     numbers: dict[str, float] = {}
@@ -127,20 +123,16 @@ def _numbers_of(sched: Any, name: str, where: str) -> dict[str, float]:
         if key not in SCHED_KEYS[name]:
             known = ", ".join(SCHED_KEYS[name])
             raise ConfigError(f"{where}.{key}: unknown key of {name}; known: {known}")
-        numbers[key] = _number(value, f"{where}.{key}")
+        try:
+            numbers[key] = float(value)
+        except (TypeError, ValueError):
+            hint = "write the number" if value == MISSING else "expected a number"
+            raise ConfigError(f"{where}.{key}: {hint}, found {value!r}") from None
 
     return numbers
 
 
-def _number(value: Any, where: str) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        hint = "write the number" if value == MISSING else "expected a number"
-        raise ConfigError(f"{where}: {hint}, found {value!r}") from None
-
-
-def _noam(
+def _noam_keys(
     values: Mapping[str, Any],
     conf: dict[str, Any],
     steps: int | None,
@@ -153,7 +145,7 @@ def _noam(
     if "d_model" not in values:
         raise ConfigError(f"{where}.d_model: is missing; write the width of the encoder")
 
-    warmup = _warmup(values, steps, where)
+    warmup = _warmup_steps(values, steps, where)
     if not warmup:
         raise ConfigError(f"{where}.warmup_steps: NoamAnnealing needs a warm-up; write a number")
 
@@ -182,7 +174,7 @@ def _noam(
     }
 
 
-def _cosine(
+def _cosine_keys(
     values: Mapping[str, Any],
     conf: dict[str, Any],
     steps: int | None,
@@ -195,18 +187,18 @@ def _cosine(
             f"{where}.constant_steps: has no equal here; write max_steps without the constant part"
         )
 
-    steps = _required(steps, where)
+    steps = _required_steps(steps, where)
     return {
         "scheduler": "WarmupCosine",
         "scheduler_conf": {
             "max_steps": steps,
-            "warmup_steps": _warmup(values, steps, where),
+            "warmup_steps": _warmup_steps(values, steps, where),
             "min_lr": values.get("min_lr", 0.0),
         },
     }
 
 
-def _noam_hold(
+def _noam_hold_keys(
     values: Mapping[str, Any],
     conf: dict[str, Any],
     steps: int | None,
@@ -214,7 +206,7 @@ def _noam_hold(
     notes: list[str],
 ) -> dict[str, Any]:
     """Return keys of Config for NeMo's NoamHoldAnnealing."""
-    scheduler_conf: dict[str, Any] = {"max_steps": _required(steps, where)}
+    scheduler_conf: dict[str, Any] = {"max_steps": _required_steps(steps, where)}
     for key in ("warmup_steps", "hold_steps"):
         if key in values:
             scheduler_conf[key] = int(values[key])
@@ -225,17 +217,17 @@ def _noam_hold(
     return {"scheduler": "NoamHoldAnnealing", "scheduler_conf": scheduler_conf}
 
 
-def _warmup(values: Mapping[str, Any], steps: int | None, where: str) -> int:
+def _warmup_steps(values: Mapping[str, Any], steps: int | None, where: str) -> int:
     """Return the optimizer steps of the warm-up."""
     if "warmup_ratio" not in values:
         return int(values.get("warmup_steps", 0))
     if "warmup_steps" in values:
         raise ConfigError(f"{where}: give warmup_steps or warmup_ratio, not both")
 
-    return int(values["warmup_ratio"] * _required(steps, where))
+    return int(values["warmup_ratio"] * _required_steps(steps, where))
 
 
-def _required(steps: int | None, where: str) -> int:
+def _required_steps(steps: int | None, where: str) -> int:
     """Return the length of the run in optimizer steps; ConfigError if the config does not state it.
 
     NeMo computes it from its loader.

@@ -41,7 +41,7 @@ class _CannotResolveError(Exception):
     """A reference leads nowhere."""
 
 
-def with_references(
+def resolve_references(
     values: dict[str, Any], targets: Callable[[Path], Sequence[Path]]
 ) -> dict[str, Any]:
     """Return a yaml with the values that its references name.
@@ -55,14 +55,14 @@ def with_references(
         targets: returns the paths in `values` that the path in a reference may mean; the first that
             exists is taken.
     """
-    return _Resolver(values, targets).resolved((), values, 0)
+    return _Resolver(values, targets).resolve_value((), values, 0)
 
 
 def names_referred_to(value: Any) -> set[str]:
     """Return the first name of each reference in a value: `model` for `${model.sample_rate}`."""
     if isinstance(value, str):
         return set(FIRST_NAME.findall(value))
-    return {name for _, part in _parts(value) for name in names_referred_to(part)}
+    return {name for _, part in _child_values(value) for name in names_referred_to(part)}
 
 
 def is_referred_to(path: Path, value: Any) -> bool:
@@ -71,20 +71,19 @@ def is_referred_to(path: Path, value: Any) -> bool:
     """
     if isinstance(value, str):
         named = [tuple(dotted.split(".")) for dotted in DOTTED.findall(value)]
+        targets = [target for target in (path, path[1:]) if target]
         return any(
-            target[: len(steps)] == steps[: len(target)]
-            for steps in named
-            for target in (path, path[1:])
-            if target
+            target[: len(steps)] == steps[: len(target)] for steps in named for target in targets
         )
-    return any(is_referred_to(path, part) for _, part in _parts(value))
+
+    return any(is_referred_to(path, part) for _, part in _child_values(value))
 
 
 def unresolved_in(value: Any, path: Path = ()) -> Iterator[tuple[str, Unresolved]]:
     """Yield each Unresolved in a value, with its dotted path."""
     if isinstance(value, Unresolved):
         yield ".".join(path), value
-    for key, part in _parts(value):
+    for key, part in _child_values(value):
         yield from unresolved_in(part, (*path, key))
 
 
@@ -92,7 +91,7 @@ def missing_in(value: Any, path: Path = ()) -> Iterator[str]:
     """Yield the dotted path of each MISSING in a value."""
     if value == MISSING:
         yield ".".join(path)
-    for key, part in _parts(value):
+    for key, part in _child_values(value):
         yield from missing_in(part, (*path, key))
 
 
@@ -103,7 +102,7 @@ def refuse_unresolved(value: Any, where: str) -> None:
         raise ConfigError(f"{where}: " + "; ".join(problem.lstrip(": ") for problem in problems))
 
 
-def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+def _child_values(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         yield from ((str(key), part) for key, part in value.items())
     elif isinstance(value, list):
@@ -115,34 +114,35 @@ class _Resolver:
     values: dict[str, Any]
     targets: Callable[[Path], Sequence[Path]]
 
-    def resolved(self, path: Path, value: Any, depth: int) -> Any:
+    def resolve_value(self, path: Path, value: Any, depth: int) -> Any:
         """Return a value at `path` with its references resolved."""
         if isinstance(value, dict):
             return {
-                key: self.resolved((*path, str(key)), part, depth) for key, part in value.items()
+                key: self.resolve_value((*path, str(key)), part, depth)
+                for key, part in value.items()
             }
         if isinstance(value, list):
             return [
-                self.resolved((*path, str(number)), part, depth)
+                self.resolve_value((*path, str(number)), part, depth)
                 for number, part in enumerate(value)
             ]
         if not isinstance(value, str) or "${" not in value:
             return value
 
         try:
-            return self._text(value, path, depth)
+            return self._resolve_text(value, path, depth)
         except _CannotResolveError as problem:
             return Unresolved(value, str(problem))
 
-    def _text(self, text: str, path: Path, depth: int) -> Any:
+    def _resolve_text(self, text: str, path: Path, depth: int) -> Any:
         """Return the value of a text: of any type if the text is one reference."""
         if depth > MOST_STEPS:
             raise _CannotResolveError("the references lead back to themselves")
 
-        parts = [
-            self._reference(part, path, depth) if is_reference else part
-            for part, is_reference in _split(text)
-        ]
+        parts: list[Any] = []
+        for part, is_reference in _split_at_references(text):
+            parts.append(self._resolve_reference(part, path, depth) if is_reference else part)
+
         if len(parts) == 1:
             return parts[0]
         if bad := next((part for part in parts if isinstance(part, Unresolved)), None):
@@ -152,29 +152,29 @@ class _Resolver:
 
         return "".join(map(str, parts))
 
-    def _reference(self, inside: str, path: Path, depth: int) -> Any:
+    def _resolve_reference(self, inside: str, path: Path, depth: int) -> Any:
         """Return what stands for `${inside}` in the value at `path`."""
-        name = str(self._text(inside, path, depth + 1)) if "${" in inside else inside
+        name = str(self._resolve_text(inside, path, depth + 1)) if "${" in inside else inside
         if call := RESOLVER.fullmatch(name):
-            return self._call(call[1], call[2].strip(), path, depth)
+            return self._call_resolver(call[1], call[2].strip(), path, depth)
 
-        target, value = self._target(name.strip(), path)
-        return self.resolved(target, value, depth + 1)
+        target, value = self._find_target(name.strip(), path)
+        return self.resolve_value(target, value, depth + 1)
 
-    def _target(self, name: str, path: Path) -> tuple[Path, Any]:
+    def _find_target(self, name: str, path: Path) -> tuple[Path, Any]:
         """Return the path and the value of a key that a reference in the value at `path` names."""
         dots = len(name) - len(name.lstrip("."))
         steps = tuple((match[1] or match[2]).strip() for match in STEP.finditer(name[dots:]))
         named_path = (*path[: max(0, len(path) - dots)], *steps) if dots else steps
         for target in self.targets(named_path) if named_path else ():
             try:
-                return target, self._value(target)
+                return target, self._value_at(target)
             except LookupError:
                 continue
 
         raise _CannotResolveError(f"the file has no key {name}; write the value itself")
 
-    def _value(self, target: Path) -> Any:
+    def _value_at(self, target: Path) -> Any:
         """Return the value at a path; LookupError if there is none."""
         value: Any = self.values
         for step in target:
@@ -187,16 +187,16 @@ class _Resolver:
 
         return value
 
-    def _call(self, resolver: str, arguments: str, path: Path, depth: int) -> Any:
+    def _call_resolver(self, resolver: str, arguments: str, path: Path, depth: int) -> Any:
         """Return the value of `${resolver:arguments}`."""
         if resolver in ("oc.env", "env"):
-            return _environment(arguments)
+            return _environment_value(arguments)
         if resolver == "oc.decode":
             return parse_yaml(arguments, "oc.decode")
         if resolver in ("oc.select", "oc.deprecated"):
             name, comma, default = arguments.partition(",")
             try:
-                return self._reference(name.strip(), path, depth)
+                return self._resolve_reference(name.strip(), path, depth)
             except _CannotResolveError:
                 if resolver == "oc.select":
                     return parse_yaml(default, "oc.select") if comma else None
@@ -208,10 +208,12 @@ class _Resolver:
         )
 
 
-def _environment(arguments: str) -> Any:
+def _environment_value(arguments: str) -> Any:
     """Return a variable of the environment; numbers and true, false and null as such."""
     name, comma, default = (part.strip() for part in arguments.partition(","))
-    text = os.environ.get(name, default if comma else None)
+    text = os.environ.get(name)
+    if text is None and comma:
+        text = default
     if text is None:
         raise _CannotResolveError(f"the variable {name} is not set; set it, or write the value")
 
@@ -219,7 +221,7 @@ def _environment(arguments: str) -> Any:
     return parse_yaml(text, name) if is_plain else text.strip("'\"")
 
 
-def _split(text: str) -> list[tuple[str, bool]]:
+def _split_at_references(text: str) -> list[tuple[str, bool]]:
     """Cut a text into (part, whether it is the inside of a reference)."""
     parts: list[tuple[str, bool]] = []
     literal, position = "", 0
@@ -227,17 +229,20 @@ def _split(text: str) -> list[tuple[str, bool]]:
         if text.startswith("\\${", position):
             literal, position = literal + "${", position + 3
         elif text.startswith("${", position):
-            end = _end_of_reference(text, position)
-            parts += [(literal, False)] if literal else []
+            end = _closing_brace(text, position)
+            if literal:
+                parts.append((literal, False))
             parts.append((text[position + 2 : end], True))
             literal, position = "", end + 1
         else:
             literal, position = literal + text[position], position + 1
 
-    return parts + ([(literal, False)] if literal else [])
+    if literal:
+        parts.append((literal, False))
+    return parts
 
 
-def _end_of_reference(text: str, start: int) -> int:
+def _closing_brace(text: str, start: int) -> int:
     """Return the position of the brace that closes the reference at `start`."""
     depth, position = 0, start
     while position < len(text):

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from wenet_uio.addons.nemo.config.batches import one_per_bucket, sizes_of_buckets
+from wenet_uio.addons.nemo.config.batches import bucket_batch_sizes, one_per_bucket
 from wenet_uio.addons.nemo.config.keys import refuse_missing
 from wenet_uio.addons.nemo.config.references import MISSING
 from wenet_uio.config.base import ConfigError
@@ -57,7 +57,7 @@ def _paths_in(value: Any) -> Iterator[Any]:
         yield value
 
 
-def sources_of(section: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
+def loader_sources(section: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
     """Return the sources that a loader names: sections of the yaml of a mixture.
 
     `input_cfg` names them; otherwise the paths of the loader are the data, and `input_cfg` goes
@@ -69,14 +69,14 @@ def sources_of(section: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
     """
     if "input_cfg" in section:
         inherited = _keys_in(section, "text_field", "token_equivalent_duration")
-        return [inherited | source for source in _listed(section["input_cfg"], where)]
+        return [inherited | source for source in _config_sources(section["input_cfg"], where)]
 
     text_field = _keys_in(section, "text_field")
     for key, source_name in (("cuts_path", "lhotse_cuts"), ("shar_path", "lhotse_shar")):
         if key in section:
             return [{"type": source_name, key: section[key], **text_field}]
 
-    return [text_field | source for source in _of_manifests(section, where)]
+    return [text_field | source for source in _manifest_sources(section, where)]
 
 
 def _keys_in(section: Mapping[str, Any], *keys: str) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def _keys_in(section: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     return {key: section[key] for key in keys if key in section}
 
 
-def _listed(input_cfg: Any, where: str) -> list[dict[str, Any]]:
+def _config_sources(input_cfg: Any, where: str) -> list[dict[str, Any]]:
     """Return the sources of `input_cfg`: a list, or the path of a yaml with one."""
     if isinstance(input_cfg, str):
         return [{"type": "group", "input_cfg": input_cfg}]
@@ -98,7 +98,7 @@ def _listed(input_cfg: Any, where: str) -> list[dict[str, Any]]:
     return input_cfg
 
 
-def _of_manifests(section: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
+def _manifest_sources(section: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
     """Return the sources of `manifest_filepath`, with or without tars; none without a manifest."""
     is_tarred = section.get("is_tarred", "tarred_audio_filepaths" in section)
     source_name = "nemo_tarred" if is_tarred else "nemo"
@@ -106,7 +106,9 @@ def _of_manifests(section: Mapping[str, Any], where: str) -> list[dict[str, Any]
     files = {key: section.get(key) for key in keys}
 
     if "bucketing_weights" in section or "bucketing_batch_size" in section:
-        return [{"type": source_name, **bucket} for bucket in _buckets(files, section, where)]
+        return [
+            {"type": source_name, **bucket} for bucket in _bucket_sources(files, section, where)
+        ]
     if not files["manifest_filepath"]:
         return []
     if not all(files.values()):
@@ -115,17 +117,17 @@ def _of_manifests(section: Mapping[str, Any], where: str) -> list[dict[str, Any]
     return [{"type": source_name, **files}]
 
 
-def _buckets(
+def _bucket_sources(
     files: Mapping[str, Any], section: Mapping[str, Any], where: str
 ) -> list[dict[str, Any]]:
     """Return keys of a source for each ready-made bucket: its files, how often it is read, and its
     batch size.
     """
-    count = _number_of_buckets(files, where)
+    count = _bucket_count(files, where)
     weights = one_per_bucket(
         section.get("bucketing_weights", [1] * count), count, f"{where}.bucketing_weights"
     )
-    sizes = sizes_of_buckets(section, count, where)
+    sizes = bucket_batch_sizes(section, count, where)
 
     buckets = []
     for number in range(count):
@@ -139,7 +141,7 @@ def _buckets(
     return buckets
 
 
-def _number_of_buckets(files: Mapping[str, Any], where: str) -> int:
+def _bucket_count(files: Mapping[str, Any], where: str) -> int:
     """Return the length that the lists of all `files` have in common.
 
     Raises:
@@ -155,7 +157,7 @@ def _number_of_buckets(files: Mapping[str, Any], where: str) -> int:
     return lengths.pop()
 
 
-def kinds_of(sources: list[dict[str, Any]]) -> set[str]:
+def source_kinds(sources: list[dict[str, Any]]) -> set[str]:
     """Return what sources and the members of groups hold: text, audio, or unknown in files of
     sources. Conversations, which have no audio of their own, are text.
     """
@@ -163,7 +165,7 @@ def kinds_of(sources: list[dict[str, Any]]) -> set[str]:
     for source in sources:
         members, name = source.get("input_cfg"), source.get("type")
         if isinstance(members, list):
-            kinds |= kinds_of(members)
+            kinds |= source_kinds(members)
         elif name in SOURCE_TYPES and name != "group":
             kinds.add("text" if source_type(name).is_text else "audio")
         else:
@@ -190,7 +192,7 @@ DEFAULT_TEMPERATURE = 5
 """NeMo's."""
 
 
-def with_text_data(
+def mix_text_data(
     sources: list[dict[str, Any]], section: Mapping[str, Any], where: str, notes: list[str]
 ) -> dict[str, Any]:
     """Return keys of `data` for the audio of a loader and its `text_data`, mixed as in NeMo.
@@ -208,16 +210,16 @@ def with_text_data(
     if not text:
         return {"sources": sources}
 
-    _check(text, f"{where}.text_data", notes)
+    _check_text_data(text, f"{where}.text_data", notes)
     text_source = {
         "type": "tts_text",
         **{key: text[key] for key in FILES_OF_TEXTS if text.get(key)},
     }
     sampling = [text.get(key) or section.get(key) for key in SAMPLING]
-    return _mixed(sources, text_source, sampling, where)
+    return _mix_audio_and_text(sources, text_source, sampling, where)
 
 
-def _mixed(
+def _mix_audio_and_text(
     audio: list[dict[str, Any]], text: dict[str, Any], sampling: Sequence[Any], where: str
 ) -> dict[str, Any]:
     """Return keys of `data` that mix sources of audio with a source of text.
@@ -233,11 +235,11 @@ def _mixed(
 
     # The shares are those of all audio and of the text, so all audio is one source.
     all_audio = {"type": "group", "input_cfg": audio}
-    audio_share, text_share = _weights(technique, shares, where)
+    audio_share, text_share = _sampling_shares(technique, shares, where)
     return {"sources": [{**all_audio, "weight": audio_share}, {**text, "weight": text_share}]}
 
 
-def _weights(technique: str, shares: Any, where: str) -> Sequence[float]:
+def _sampling_shares(technique: str, shares: Any, where: str) -> Sequence[float]:
     """Return shares of audio and of text."""
     if technique not in ("random", "round-robin"):
         raise ConfigError(
@@ -254,7 +256,7 @@ def _weights(technique: str, shares: Any, where: str) -> Sequence[float]:
     return weights
 
 
-def _check(text: Any, where: str, notes: list[str]) -> None:
+def _check_text_data(text: Any, where: str, notes: list[str]) -> None:
     """Refuse a `text_data` without a manifest or with unknown keys, and note unused keys."""
     if not isinstance(text, Mapping) or not text.get(FILES_OF_TEXTS[0]):
         raise ConfigError(
@@ -270,8 +272,6 @@ def _check(text: Any, where: str, notes: list[str]) -> None:
         f"{where}: an operator must speak these texts; name it in dataset_conf.operators with "
         "after: decode"
     )
-    notes += [
-        f"{where}.{key}: not needed here, because {NOT_NEEDED_OF_TEXTS[key]}"
-        for key in NOT_NEEDED_OF_TEXTS
-        if key in text
-    ]
+    for key, reason in NOT_NEEDED_OF_TEXTS.items():
+        if key in text:
+            notes.append(f"{where}.{key}: not needed here, because {reason}")

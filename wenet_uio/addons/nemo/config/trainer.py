@@ -128,14 +128,14 @@ def trainer_keys(trainer: Any, where: str) -> TrainerKeys:
 
     keys = TrainerKeys()
     for key, value in trainer.items():
-        _note(str(key), value, where, keys.notes)
+        _note_key(str(key), value, where, keys.notes)
 
-    keys.values |= _lengths(trainer, where, keys.notes)
-    keys.values |= _arithmetic(trainer, where)
+    keys.values |= _epoch_and_run_length(trainer, where, keys.notes)
+    keys.values |= _arithmetic_keys(trainer, where)
     return keys
 
 
-def _note(key: str, value: Any, where: str, notes: list[str]) -> None:
+def _note_key(key: str, value: Any, where: str, notes: list[str]) -> None:
     """Note a key that has no equal; refuse one that is unknown or would change the run."""
     if key not in KNOWN:
         nearest = nearest_name(key, KNOWN)
@@ -152,10 +152,12 @@ def _note(key: str, value: Any, where: str, notes: list[str]) -> None:
         notes.append(f"{where}.{key}: not read here: {OTHERWISE[key]}")
 
 
-def _lengths(trainer: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
+def _epoch_and_run_length(
+    trainer: Mapping[str, Any], where: str, notes: list[str]
+) -> dict[str, Any]:
     """Return the length of an epoch and of the run, and batches of a step."""
     values: dict[str, Any] = {}
-    joined = _number(trainer, "accumulate_grad_batches", where) or 1
+    joined = _whole_number(trainer, "accumulate_grad_batches", where) or 1
     if trainer.get("accumulate_grad_batches") is not None:
         values["accum_grad"] = joined
 
@@ -175,12 +177,12 @@ def _run_length(trainer: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the length of the run. With `max_steps` or `max_time` alone, as in Lightning, no epoch
     ends it.
     """
-    hours = _hours(trainer.get("max_time"), f"{where}.max_time")
+    hours = _run_hours(trainer.get("max_time"), f"{where}.max_time")
     bound: dict[str, Any] = {} if hours is None else {"max_hours": hours}
     steps = _endless_or_number(trainer, "max_steps", where)
     epochs = _endless_or_number(trainer, "max_epochs", where)
     if epochs is not None:
-        epochs *= _validations_of_epoch(trainer, where)
+        epochs *= _epoch_validations(trainer, where)
     if steps is not None:
         return {**bound, "max_steps": steps, "max_epoch": epochs or ENDLESS}
     if bound:
@@ -194,7 +196,7 @@ def _run_length(trainer: Mapping[str, Any], where: str) -> dict[str, Any]:
     return {} if epochs is None else {"max_epoch": epochs}
 
 
-def _hours(value: Any, where: str) -> float | None:
+def _run_hours(value: Any, where: str) -> float | None:
     """Return the hours of `max_time`: DD:HH:MM:SS, or the numbers that timedelta takes."""
     if value is None:
         return None
@@ -252,7 +254,7 @@ def _is_whole(share: Any) -> bool:
     return isinstance(share, float) and share == 1.0
 
 
-def _validations_of_epoch(trainer: Mapping[str, Any], where: str) -> int:
+def _epoch_validations(trainer: Mapping[str, Any], where: str) -> int:
     """Return how many validations an epoch of NeMo has; an epoch here ends with its validation."""
     interval = trainer.get("val_check_interval")
     if interval is None or _is_whole(interval):
@@ -271,10 +273,12 @@ def _validations_of_epoch(trainer: Mapping[str, Any], where: str) -> int:
 
 
 def _endless_or_number(trainer: Mapping[str, Any], key: str, where: str) -> int | None:
-    return None if trainer.get(key) == -1 else _number(trainer, key, where)
+    if trainer.get(key) == -1:
+        return None
+    return _whole_number(trainer, key, where)
 
 
-def _number(trainer: Mapping[str, Any], key: str, where: str) -> int | None:
+def _whole_number(trainer: Mapping[str, Any], key: str, where: str) -> int | None:
     """Return a whole number above 0; None if the key is absent or null."""
     value = trainer.get(key)
     if value is None:
@@ -285,23 +289,25 @@ def _number(trainer: Mapping[str, Any], key: str, where: str) -> int | None:
     return int(value)
 
 
-def _arithmetic(trainer: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _arithmetic_keys(trainer: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return keys of gradients, precision, engine and log."""
     readers: dict[str, Callable[[Any, str], dict[str, Any]]] = {
-        "gradient_clip_val": _clipping,
-        "precision": _precision,
-        "strategy": _strategy,
+        "gradient_clip_val": _gradient_clipping,
+        "precision": _weight_dtype,
+        "strategy": _engine_keys,
     }
     values: dict[str, Any] = {}
     for key, read in readers.items():
         if key in trainer:
             values |= read(trainer[key], f"{where}.{key}")
 
-    interval = _number(trainer, "log_every_n_steps", where)
-    return values if interval is None else {**values, "log_interval": interval}
+    interval = _whole_number(trainer, "log_every_n_steps", where)
+    if interval is not None:
+        values["log_interval"] = interval
+    return values
 
 
-def _clipping(value: Any, where: str) -> dict[str, Any]:
+def _gradient_clipping(value: Any, where: str) -> dict[str, Any]:
     if value is None or value == 0:
         return {"grad_clip": NO_CLIPPING}
     if not _is_number(value) or value < 0:
@@ -310,7 +316,7 @@ def _clipping(value: Any, where: str) -> dict[str, Any]:
     return {"grad_clip": float(value)}
 
 
-def _precision(value: Any, where: str) -> dict[str, Any]:
+def _weight_dtype(value: Any, where: str) -> dict[str, Any]:
     """Return `dtype` for a `precision` of Lightning."""
     if value is None:
         return {}
@@ -323,7 +329,7 @@ def _precision(value: Any, where: str) -> dict[str, Any]:
     return {"dtype": PRECISIONS[str(value)]}
 
 
-def _strategy(value: Any, where: str) -> dict[str, Any]:
+def _engine_keys(value: Any, where: str) -> dict[str, Any]:
     """Return the engine; `value` is a name of Lightning, or a mapping with the class."""
     named = value.get("_target_") if isinstance(value, Mapping) else value
     name = str(named or "auto").rpartition(".")[2].lower()

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from wenet_uio.addons.nemo.tars.scan import buckets_of, chosen_of, scan_manifest
+from wenet_uio.addons.nemo.tars.scan import chosen_rows, duration_buckets, scan_manifest
 from wenet_uio.addons.nemo.tars.shard import NemoOptions, NemoStoring
 from wenet_uio.addons.nemo.tars.tarred_set import LEFT_OUT, add_to_set, make_nemo_tars
 from wenet_uio.base.cli import command_parser
@@ -117,13 +117,14 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     return args
 
 
-def options_of(args: argparse.Namespace) -> NemoOptions:
+def new_set_options(args: argparse.Namespace) -> NemoOptions:
     """Return the options of a new set."""
+    seed = args.shuffle_seed if args.shuffle else None
     return NemoOptions(
         num_shards=args.num_shards,
         min_duration=args.min_duration,
         max_duration=args.max_duration,
-        shuffle_seed=args.shuffle_seed if args.shuffle else None,
+        shuffle_seed=seed,
         keep_files_together=args.keep_files_together,
         storing=NemoStoring(
             args.slice_with_offset,
@@ -136,10 +137,10 @@ def options_of(args: argparse.Namespace) -> NemoOptions:
 
 def make_new(args: argparse.Namespace, executor: Executor) -> list[Failure]:
     """Make one set, or one for each bucket."""
-    options, scanned = options_of(args), scan_manifest(args.manifest_path)
+    options, scanned = new_set_options(args), scan_manifest(args.manifest_path)
     options_of_set = {args.target_dir: options}
     if args.buckets_num > 1:
-        buckets = buckets_of(scanned, options, args.buckets_num)
+        buckets = duration_buckets(scanned, options, args.buckets_num)
         options_of_set = {
             str(Path(args.target_dir, f"bucket{number}")): bucket_options
             for number, bucket_options in enumerate(buckets, 1)
@@ -147,7 +148,7 @@ def make_new(args: argparse.Namespace, executor: Executor) -> list[Failure]:
 
     used, bad = 0, list(scanned.bad)
     for folder, set_options in options_of_set.items():
-        count = len(chosen_of(scanned, set_options))
+        count = len(chosen_rows(scanned, set_options))
         used += count
         not_packed: list[Failure] = []
 

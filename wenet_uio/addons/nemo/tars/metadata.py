@@ -15,11 +15,11 @@ NAME = "metadata.yaml"
 Metadata = dict[str, Any]
 
 
-def of_new_set(options: NemoOptions, entries: int) -> Metadata:
+def new_metadata(options: NemoOptions, entries: int) -> Metadata:
     """Return metadata of a set of `entries` entries, with the keys of NeMo's converter."""
     storing = options.storing
     return {
-        "created_datetime": _now(),
+        "created_datetime": _current_time(),
         "version": 0,
         "num_samples_per_shard": entries // options.num_shards,
         "is_concatenated_manifest": False,
@@ -39,7 +39,7 @@ def of_new_set(options: NemoOptions, entries: int) -> Metadata:
     }
 
 
-def with_addition(metadata: Metadata, manifest: str, shards: int) -> Metadata:
+def extended_metadata(metadata: Metadata, manifest: str, shards: int) -> Metadata:
     """Return metadata after a manifest was added in `shards` tars.
 
     The former metadata goes to the history.
@@ -48,7 +48,7 @@ def with_addition(metadata: Metadata, manifest: str, shards: int) -> Metadata:
     added = {"manifest": str(manifest), "sha256": digest_of(manifest), "num_shards": shards}
     return {
         **metadata,
-        "created_datetime": _now(),
+        "created_datetime": _current_time(),
         "version": metadata.get("version", 0) + 1,
         "is_concatenated_manifest": True,
         "dataset_config": {
@@ -84,7 +84,7 @@ def write(folder: Path, values: Metadata) -> None:
         yaml.safe_dump(values, file, sort_keys=False, allow_unicode=True)
 
 
-def holds(metadata: Metadata, manifest: str) -> bool:
+def has_manifest(metadata: Metadata, manifest: str) -> bool:
     """Tell whether a manifest of this content was added before."""
     digest = digest_of(manifest)
     additions = [version.get("added", {}) for version in metadata.get("history") or []]
@@ -101,14 +101,18 @@ def samples_per_shard(metadata: Metadata) -> int:
     return int(metadata.get("num_samples_per_shard") or 1)
 
 
-def options_of(metadata: Metadata) -> NemoOptions:
+def stored_options(metadata: Metadata) -> NemoOptions:
     """Return the options with which the set was made."""
     conf = metadata["dataset_config"]
+    shuffle_seed = None
+    if conf.get("shuffle"):
+        shuffle_seed = conf.get("shuffle_seed") or 0
+
     return NemoOptions(
         num_shards=int(conf["num_shards"]),
         min_duration=conf.get("min_duration"),
         max_duration=conf.get("max_duration"),
-        shuffle_seed=(conf.get("shuffle_seed") or 0) if conf.get("shuffle") else None,
+        shuffle_seed=shuffle_seed,
         keep_files_together=bool(conf.get("keep_files_together")),
         storing=NemoStoring(
             slice_with_offset=bool(conf.get("slice_with_offset")),
@@ -119,5 +123,5 @@ def options_of(metadata: Metadata) -> NemoOptions:
     )
 
 
-def _now() -> str:
+def _current_time() -> str:
     return datetime.now().astimezone().strftime("%m-%d-%Y %H-%M-%S")

@@ -75,14 +75,14 @@ def scan_manifest(path: str) -> Scanned:
             continue
         try:
             line = parse_raw_line(text)
-            key = _hash(line.key)
+            key = _stable_hash(line.key)
             if line.is_named_by_audio:
                 audio_keys.append(key)
             reason = reason_to_skip(line.extra)
             if reason:
                 raise ListError(reason)
 
-            row = (offset, len(text), _seconds(line, path), key, _hash(line.wav))
+            row = (offset, len(text), _entry_seconds(line, path), key, _stable_hash(line.wav))
         except (ListError, AudioError) as error:
             bad.append((f"{path}:{number}", str(error)))
             continue
@@ -99,12 +99,12 @@ def scan_manifest(path: str) -> Scanned:
     return Scanned(offsets, sizes, seconds, keys, wavs, bad, clash=clash)
 
 
-def _hash(text: str) -> int:
+def _stable_hash(text: str) -> int:
     """Return a hash of 8 bytes that is the same in every process."""
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def _seconds(line: RawLine, path: str) -> float:
+def _entry_seconds(line: RawLine, path: str) -> float:
     """Return the length of an entry: as it states it, else by the header of its audio."""
     stated = line.extra.get("duration")
     if stated is not None:
@@ -116,7 +116,7 @@ def _seconds(line: RawLine, path: str) -> float:
     return info.samples_between(line.start, line.end) / info.sample_rate
 
 
-def buckets_of(scanned: Scanned, options: NemoOptions, count: int) -> list[NemoOptions]:
+def duration_buckets(scanned: Scanned, options: NemoOptions, count: int) -> list[NemoOptions]:
     """Return the options of `count` buckets: equally wide intervals of duration, as in NeMo."""
     low, high = options.min_duration, options.max_duration
     if low is None:
@@ -131,13 +131,13 @@ def buckets_of(scanned: Scanned, options: NemoOptions, count: int) -> list[NemoO
     ]
 
 
-def rows_of_tars(scanned: Scanned, options: NemoOptions) -> list[np.ndarray]:
+def divide_rows(scanned: Scanned, options: NemoOptions) -> list[np.ndarray]:
     """Return the rows of `scanned` that go into each tar, in their order there.
 
     Raises:
         ValueError: there are fewer entries than tars.
     """
-    chosen = chosen_of(scanned, options)
+    chosen = chosen_rows(scanned, options)
     if not 0 < options.num_shards <= len(chosen):
         durations = f"{options.min_duration or 0:g} to {options.max_duration or np.inf:g} s"
         remedy = f"give --num_shards 1 to {len(chosen)}" if len(chosen) else "give other durations"
@@ -167,14 +167,14 @@ def rows_of_tars(scanned: Scanned, options: NemoOptions) -> list[np.ndarray]:
     return np.split(chosen, cuts)
 
 
-def chosen_of(scanned: Scanned, options: NemoOptions) -> np.ndarray:
+def chosen_rows(scanned: Scanned, options: NemoOptions) -> np.ndarray:
     """Return rows of `scanned` within the bounds on duration."""
     low = options.min_duration or 0.0
     high = np.inf if options.max_duration is None else options.max_duration
     return np.flatnonzero((scanned.seconds >= low) & (scanned.seconds < high))
 
 
-def keys_of(scanned: Scanned, manifest: str) -> list[str]:
+def distinct_line_keys(scanned: Scanned, manifest: str) -> list[str]:
     """Return the key of each row by all rules; needed if keys clash.
 
     Memory holds all keys.

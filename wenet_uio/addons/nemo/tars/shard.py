@@ -134,13 +134,13 @@ def pack_nemo_shard(job: NemoShardJob) -> tuple[Receipt, bool]:
     Returns:
         the receipt, and whether the tar was made.
     """
-    lines = list(_lines(job))
+    lines = list(_read_lines(job))
     if job.storing.sort_in_shards:
         lines.sort(key=lambda line: (line.wav, line.start))
 
-    fingerprint = _fingerprint(job, lines)
+    fingerprint = _job_fingerprint(job, lines)
     earlier = read_receipt(job.receipt)
-    if earlier and earlier.fingerprint == fingerprint and _is_there(job, earlier):
+    if earlier and earlier.fingerprint == fingerprint and _is_made(job, earlier):
         return earlier, False
 
     receipt = _Packing(job).pack(lines, fingerprint)
@@ -148,13 +148,13 @@ def pack_nemo_shard(job: NemoShardJob) -> tuple[Receipt, bool]:
     return receipt, True
 
 
-def _is_there(job: NemoShardJob, receipt: Receipt) -> bool:
+def _is_made(job: NemoShardJob, receipt: Receipt) -> bool:
     """Tell whether the files of an earlier run still exist."""
     sizes = [shard["bytes"] for shard in receipt.shards]
     return job.shard_manifest.is_file() and job.tar.is_file() and [job.tar.stat().st_size] == sizes
 
 
-def _lines(job: NemoShardJob) -> Iterator[RawLine]:
+def _read_lines(job: NemoShardJob) -> Iterator[RawLine]:
     """Yield the entries, with the audio where it is."""
     spans = zip(job.offsets.tolist(), job.sizes.tolist(), strict=True)
     with open(job.manifest, "rb") as file:
@@ -164,7 +164,7 @@ def _lines(job: NemoShardJob) -> Iterator[RawLine]:
             yield line if job.keys is None else replace(line, key=job.keys[number])
 
 
-def _fingerprint(job: NemoShardJob, lines: list[RawLine]) -> str:
+def _job_fingerprint(job: NemoShardJob, lines: list[RawLine]) -> str:
     """Return a hash of all that the bytes of the tar depend on."""
     state = blake2b(repr((FORM, job.storing, job.number)).encode(), digest_size=16)
     for line in lines:
@@ -197,7 +197,7 @@ class _Packing:
             seconds = 0.0
             for line in lines:
                 try:
-                    entry = self._entry(line, tar)
+                    entry = self._add_entry(line, tar)
                 except (AudioError, OSError) as error:
                     bad.append((line.key, why_bad(line, error)))
                     temporary |= is_temporary(error)
@@ -216,7 +216,7 @@ class _Packing:
         }
         return Receipt(None if temporary else fingerprint, [shard], bad)
 
-    def _entry(self, line: RawLine, tar: TarWriter) -> dict[str, Any]:
+    def _add_entry(self, line: RawLine, tar: TarWriter) -> dict[str, Any]:
         """Return the entry of a line in the manifest.
 
         Its audio is added to the tar unless the tar has it.
@@ -235,12 +235,18 @@ class _Packing:
             seconds = sample.num_samples / sample.sample_rate
 
         # Checked before the audio is added: a bad entry leaves nothing in the tar.
-        duration = self._duration(line, seconds, is_slice=is_slice)
-        _check_end(line, duration, seconds if is_slice else seconds - line.start)
+        available = seconds if is_slice else seconds - line.start
+        duration = self._entry_duration(line, available)
+        reason = why_past_the_end(line.start, line.start + duration, min(available, duration))
+        if reason is not None:
+            raise AudioError(f"{line.wav}: {reason}")
         if sample is not None:
-            self._store(sample, line, audio, tar)
+            self._store_audio(sample, line, audio, tar)
 
-        entry = {"audio_filepath": self._name_of_entry(self._members[audio]), "duration": duration}
+        entry = {
+            "audio_filepath": self._next_entry_name(self._members[audio]),
+            "duration": duration,
+        }
         if is_cut(line) and not is_slice:
             entry["offset"] = line.start
 
@@ -248,14 +254,14 @@ class _Packing:
         our_fields = {"text": line.text, "shard_id": self._job.number, "key": line.key}
         return {**entry, **extra, **our_fields}
 
-    def _name_of_entry(self, member: str) -> str:
+    def _next_entry_name(self, member: str) -> str:
         """Return the name by which the next entry of a member names it."""
         repeats = self._entries[member]
         self._entries[member] += 1
         base, suffix = os.path.splitext(member)  # noqa: PTH122 - a name, not a path
         return f"{base}-sub{repeats}{suffix}" if repeats else member
 
-    def _store(self, sample: PackedSample, line: RawLine, part: str, tar: TarWriter) -> None:
+    def _store_audio(self, sample: PackedSample, line: RawLine, part: str, tar: TarWriter) -> None:
         """Add audio to the tar under a name of its own."""
         base, suffix = os.path.splitext(flat_name(line.wav))  # noqa: PTH122 - a name, not a path
         seconds = sample.num_samples / sample.sample_rate
@@ -275,8 +281,10 @@ class _Packing:
         self._entries[name] = 0
         self._seconds[name] = seconds
 
-    def _duration(self, line: RawLine, stored: float, *, is_slice: bool) -> float:
-        """Return seconds of an entry: as the line states them, else as its audio has them."""
+    def _entry_duration(self, line: RawLine, available: float) -> float:
+        """Return seconds of an entry: as the line states them, else the `available` ones after its
+        start.
+        """
         stated_seconds = line.extra.get("duration")
         if line.end is not None:
             length = line.end - line.start
@@ -288,11 +296,4 @@ class _Packing:
         if stated_seconds is not None and not line.start:
             return float(stated_seconds)
 
-        return round(stored if is_slice else stored - line.start, DIGITS)
-
-
-def _check_end(line: RawLine, duration: float, available: float) -> None:
-    """Raise AudioError if an entry is longer than the `available` seconds after its start."""
-    reason = why_past_the_end(line.start, line.start + duration, min(available, duration))
-    if reason is not None:
-        raise AudioError(f"{line.wav}: {reason}")
+        return round(available, DIGITS)

@@ -15,9 +15,9 @@ from pathlib import Path
 from wenet_uio.addons.nemo.tars import metadata
 from wenet_uio.addons.nemo.tars.scan import (
     Scanned,
-    chosen_of,
-    keys_of,
-    rows_of_tars,
+    chosen_rows,
+    distinct_line_keys,
+    divide_rows,
     scan_manifest,
 )
 from wenet_uio.addons.nemo.tars.shard import MANIFESTS, NemoOptions, NemoShardJob, pack_nemo_shard
@@ -62,11 +62,12 @@ def make_nemo_tars(
     """
     into = Path(folder)
     with _only_run_in(into):
-        _take_over(into, manifest, overwrite=overwrite)
-        bad = _pack(scanned, manifest, into, options, executor, first=0)
+        _claim_folder(into, manifest, overwrite=overwrite)
+        bad = _make_tars(scanned, manifest, into, options, executor, first=0)
         _remove_stale(into, options.num_shards)
         _join_manifests(into, options, range(options.num_shards))
-        metadata.write(into, metadata.of_new_set(options, _count_lines(into / MANIFEST)))
+        entries = sum(1 for _ in lines_of(str(into / MANIFEST)))
+        metadata.write(into, metadata.new_metadata(options, entries))
 
     return bad
 
@@ -90,23 +91,23 @@ def add_to_set(
     with _only_run_in(into):
         for manifest in manifests:
             known = metadata.read(into)
-            if metadata.holds(known, manifest):
+            if metadata.has_manifest(known, manifest):
                 note(f"{manifest}: is in the set already; nothing to do")
                 continue
 
-            options, first = metadata.options_of(known), metadata.num_shards(known)
+            options, first = metadata.stored_options(known), metadata.num_shards(known)
             scanned = scan_manifest(manifest)
-            entries = len(chosen_of(scanned, options))
+            entries = len(chosen_rows(scanned, options))
             count = max(1, round(entries / max(1, metadata.samples_per_shard(known))))
             options = replace(options, num_shards=count)
-            bad += _pack(scanned, manifest, into, options, executor, first=first)
+            bad += _make_tars(scanned, manifest, into, options, executor, first=first)
             _join_manifests(into, options, range(first, first + count), keep_below=first)
-            metadata.write(into, metadata.with_addition(known, manifest, count))
+            metadata.write(into, metadata.extended_metadata(known, manifest, count))
 
     return bad
 
 
-def _pack(
+def _make_tars(
     scanned: Scanned,
     manifest: str,
     into: Path,
@@ -116,14 +117,14 @@ def _pack(
     first: int,
 ) -> list[Failure]:
     """Make the tars from number `first` on."""
-    shards = rows_of_tars(scanned, options)
+    shards = divide_rows(scanned, options)
 
     # Files that a killed run had not completed
     for folder in (into, into / MANIFESTS, into / RECEIPTS):
         for temporary in (*folder.glob(".audio_*.tmp"), *folder.glob(".manifest_*.tmp")):
             temporary.unlink()
 
-    keys = keys_of(scanned, manifest) if scanned.clash else None
+    keys = distinct_line_keys(scanned, manifest) if scanned.clash else None
 
     def jobs() -> Iterator[NemoShardJob]:
         for number, rows in enumerate(shards, first):
@@ -162,7 +163,7 @@ def _only_run_in(into: Path) -> AbstractContextManager[object]:
     return locked(lock)
 
 
-def _take_over(into: Path, manifest: str, *, overwrite: bool) -> None:
+def _claim_folder(into: Path, manifest: str, *, overwrite: bool) -> None:
     """Note that the set belongs to a manifest from now on.
 
     Raises:
@@ -213,7 +214,3 @@ def _join_manifests(into: Path, options: NemoOptions, numbers: range, keep_below
 
         for number in numbers:
             file.write((folder / f"manifest_{number}.json").read_bytes())
-
-
-def _count_lines(path: Path) -> int:
-    return sum(1 for _ in lines_of(str(path)))
