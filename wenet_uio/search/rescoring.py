@@ -46,8 +46,12 @@ def attention_rescoring(
     if starts is None:
         starts = torch.full((len(lengths), 1), model.sos, device=lengths.device)
 
-    owners = [utterance for utterance, nbest in enumerate(nbests) for _ in nbest]
-    hypotheses = [hypothesis for nbest in nbests for hypothesis in nbest]
+    owners: list[int] = []
+    hypotheses: list[Hypothesis] = []
+    for utterance, nbest in enumerate(nbests):
+        owners += [utterance] * len(nbest)
+        hypotheses += nbest
+
     scores: list[float] = []
 
     size = _scored_together(model, hypotheses, starts.size(1))

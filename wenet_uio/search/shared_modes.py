@@ -58,23 +58,21 @@ def _search_attention(batch: Decoding[ASRModel], ctc: CtcPrefixScore | None) -> 
 def attention_rescoring(batch: Decoding[AttentionModel]) -> list[NBest]:
     """Decode in the mode attention_rescoring."""
     memory = batch.model.decoder_frames(batch.encoder_out, batch.lengths)
+    reverse_weight = batch.options.reverse_weight
+    if reverse_weight is None:  # as trained
+        is_bidirectional = batch.model.decoder.bidirectional
+        reverse_weight = batch.model.reverse_weight if is_bidirectional else 0.0
+
     prompts = batch.prompts
     nbests = rescore(
         batch.model,
         batch.ctc_prefixes,
         memory,
         batch.options.ctc_weight,
-        _reverse_weight(batch),
+        reverse_weight,
         prompts.tokens,
     )
     return _set_languages(nbests, prompts.languages)
-
-
-def _reverse_weight(batch: Decoding[AttentionModel]) -> float:
-    """Return the option, or the weight of the model if the option is None."""
-    if batch.options.reverse_weight is not None:
-        return batch.options.reverse_weight
-    return batch.model.reverse_weight if batch.model.decoder.bidirectional else 0.0
 
 
 def _set_languages(nbests: list[NBest], languages: Sequence[str]) -> list[NBest]:

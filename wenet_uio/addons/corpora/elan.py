@@ -166,12 +166,7 @@ def _chosen_tiers(
     path: str | Path, tiers: Sequence[ElanTier], chosen: str | None
 ) -> list[ElanTier]:
     """Return the tiers of a choice, or those of the speakers; see `tier_texts`."""
-    if chosen is None:
-        wanted = [tier for tier in tiers if tier.parent is None] or list(tiers)
-    else:
-        wanted = [tier for tier in tiers if tier.name == chosen]
-        wanted = wanted or [tier for tier in tiers if tier.kind == chosen]
-
+    wanted = _matching_tiers(tiers, chosen)
     names = ", ".join(tier.name for tier in tiers)
     if not wanted:
         raise ListError(f"{path}: no tier {chosen or 'with a text'}; its tiers with texts: {names}")
@@ -181,3 +176,12 @@ def _chosen_tiers(
             f"--text_field {wanted[0].name}"
         )
     return wanted
+
+
+def _matching_tiers(tiers: Sequence[ElanTier], chosen: str | None) -> list[ElanTier]:
+    """Return the tier of a name, else the tiers of a type; None: those of speakers."""
+    if chosen is None:
+        return [tier for tier in tiers if tier.parent is None] or list(tiers)
+
+    named = [tier for tier in tiers if tier.name == chosen]
+    return named or [tier for tier in tiers if tier.kind == chosen]

@@ -119,9 +119,13 @@ def _read_named_texts(path: Path) -> list[NamedText]:
     """Read the lines of a file of transcripts, see `read_transcripts_txt`."""
     rows = [(number, line.strip()) for number, line in table_lines(path) if line.strip()]
     tell_guess(path)
-    common = [mark for mark in ("\t", BAR) if all(mark in line for _, line in rows)]
-    separator = common[0] if common else None  # None splits at blanks
-    named_texts = []
+    separator: str | None = None  # splits at blanks
+    for mark in ("\t", BAR):
+        if all(mark in line for _, line in rows):
+            separator = mark
+            break
+
+    named_texts: list[NamedText] = []
 
     for number, line in rows:
         name_and_text = line.split(separator, 1)

@@ -147,7 +147,11 @@ class ChunkStream(LiveStream):
             if samples is None:
                 return
             if self._is_quiet:
-                self._count_quiet()
+                # The rules hold for the quiet that is held back, too.
+                frames = self._new_quiet_frames(self._transcriber.clock.step)
+                if frames:
+                    silent = np.ones(frames, bool)
+                    self._rule = self._endpointer.accept(silent, has_words=False) or ""
                 return
 
             feats = self._features.accept(samples)
@@ -155,12 +159,6 @@ class ChunkStream(LiveStream):
                 self._encoder.put(feats.to(self._device))
             if self._audio.empty:
                 self._encoder.end()
-
-    def _count_quiet(self) -> None:
-        """Apply the rules to the quiet that was held back."""
-        frames = self._new_quiet_frames(self._transcriber.clock.step)
-        if frames:
-            self._rule = self._endpointer.accept(np.ones(frames, bool), has_words=False) or ""
 
     def _take_chunk(self, encoded: torch.Tensor, labels: list[int], silent: np.ndarray) -> None:
         """Take the encoder frames of a chunk (1, T', D).

@@ -90,13 +90,14 @@ class Cutting:
             kept_quiet: see Family.
         """
         if self.pause is not None:
+            uncut = 0.0 if in_turns else self.window
             return find_speech(
                 source,
                 channel,
                 self.pause,
                 self.usual,
                 self.detector,
-                uncut=0.0 if in_turns else self.window,
+                uncut=uncut,
                 kept_quiet=kept_quiet,
             )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from wenet_uio.addons.publish.model_card import untrained
+from wenet_uio.addons.publish.model_card import untrained_model
 from wenet_uio.base.files import written_aside
 from wenet_uio.base.pages import render
 from wenet_uio.base.pages.charts import line_chart
@@ -61,12 +61,14 @@ class Part:
     def read(cls, name: str) -> Part:
         """Read data/NAME."""
         folder = Path("data") / name
-        languages = read_table(folder / "utt2lang") if (folder / "utt2lang").exists() else {}
         groups: dict[str, list[str]] = {}
-        for key, language in languages.items():
-            groups.setdefault(language, []).append(key)
+        if (folder / "utt2lang").exists():
+            for key, language in read_table(folder / "utt2lang").items():
+                groups.setdefault(language, []).append(key)
+        if len(groups) == 1:
+            groups = {}
 
-        return cls(name, read_table(folder / "text"), groups if len(groups) > 1 else {})
+        return cls(name, read_table(folder / "text"), groups)
 
 
 def write_table(folder: str | Path, rows: Sequence[str], names: Sequence[str]) -> Path:
@@ -81,7 +83,10 @@ def write_table(folder: str | Path, rows: Sequence[str], names: Sequence[str]) -
         names: parts of data/ that are scored.
     """
     folder, parts = Path(folder), [Part.read(name) for name in names]
-    lines = [line for row in rows for line in _lines_of_row(folder / row, parts)]
+    lines: list[Line] = []
+    for row in rows:
+        lines += _row_lines(folder / row, parts)
+
     tables = [_markdown_table(lines, parts, unit) for unit in UNITS]
     with written_aside(folder / "table.json", "w") as file:
         json.dump([_line_record(line, parts) for line in lines], file, indent=1, ensure_ascii=False)
@@ -96,7 +101,7 @@ def write_table(folder: str | Path, rows: Sequence[str], names: Sequence[str]) -
     return path
 
 
-def _lines_of_row(row_folder: Path, parts: Sequence[Part]) -> list[Line]:
+def _row_lines(row_folder: Path, parts: Sequence[Part]) -> list[Line]:
     """Return a line for each decode mode of a row, with the seeds whose parts are all scored.
 
     The decoded texts are in ROW/seed_N/PART/MODE/text, and those of the running average in
@@ -106,7 +111,7 @@ def _lines_of_row(row_folder: Path, parts: Sequence[Part]) -> list[Line]:
     if not runs:
         return []
 
-    model = untrained(load_config(runs[0] / TRAIN_CONFIG, of_model=True))
+    model = untrained_model(load_config(runs[0] / TRAIN_CONFIG, of_model=True))
     parameters = sum(weight.numel() for weight in model.parameters())
     epochs = sum(len(list(run.glob("epoch_*.yaml"))) for run in runs) / len(runs)
     # Each start of a run has a line with its seconds.
@@ -128,17 +133,21 @@ def _lines_of_row(row_folder: Path, parts: Sequence[Part]) -> list[Line]:
 
 def _scored_runs(row_folder: Path, parts: Sequence[Part]) -> list[Path]:
     """Return the folders ROW/seed_N that have a file ROW/seed_N/PART/scored for every part."""
-    runs_of_parts = (
-        {path.parents[1] for path in row_folder.glob(f"seed_*/{part.name}/scored")}
-        for part in parts
-    )
-    return sorted(set.intersection(*runs_of_parts))
+    runs_by_part: list[set[Path]] = []
+    for part in parts:
+        scored = row_folder.glob(f"seed_*/{part.name}/scored")
+        runs_by_part.append({path.parents[1] for path in scored})
+
+    return sorted(set.intersection(*runs_by_part))
 
 
 def _summed_counts(seeds: Iterable[Errors], keys: Iterable[str]) -> list[Counts]:
     """Return the counts of each utterance, added over the seeds."""
     seeds = list(seeds)  # it is passed once for each key
-    return [sum((errors[key] for errors in seeds), Counts()) for key in keys]
+    counts: list[Counts] = []
+    for key in keys:
+        counts.append(sum((errors[key] for errors in seeds), Counts()))
+    return counts
 
 
 def _error_rates(line: Line, part: Part, unit: Unit) -> dict[str, tuple[float, float, float]]:
@@ -212,9 +221,10 @@ def _line_record(line: Line, parts: Sequence[Part]) -> Mapping[str, Any]:
         "epochs": line.epochs,
         "cpu_minutes": round(line.cpu_minutes, 2),
     }
-    rates = {
-        part.name: {RATE[unit]: _error_rates(line, part, unit) for unit in UNITS} for part in parts
-    }
+    rates: dict[str, dict[str, Any]] = {}
+    for part in parts:
+        rates[part.name] = {RATE[unit]: _error_rates(line, part, unit) for unit in UNITS}
+
     seeds: dict[str, dict[str, float]] = {}
     for seed, unit in product(line.errors[parts[0].name, "char"], UNITS):
         errors = line.errors[parts[0].name, unit][seed]

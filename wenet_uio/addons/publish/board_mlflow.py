@@ -35,7 +35,7 @@ class MlflowBoard:
         self._client = self._mlflow.MlflowClient(uri or f"sqlite:///{folder.absolute()}/mlflow.db")
         self.run = run
         if run.startswith(NEW):
-            self.run = self._new_run(folder.name, run, self._experiment(artifacts))
+            self.run = self._new_run(folder.name, run, self._experiment_id(artifacts))
             text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
             self._client.log_text(self.run, text, "train.yaml")
         self._client.update_run(self.run, status="RUNNING")
@@ -47,7 +47,7 @@ class MlflowBoard:
         made = self._client.create_run(experiment, run_name=name, tags={TAG: tag})
         return made.info.run_id
 
-    def _experiment(self, artifacts: str | None) -> str:
+    def _experiment_id(self, artifacts: str | None) -> str:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "wenet_uio")
         experiment = self._client.get_experiment_by_name(name)
         if experiment is not None:
@@ -66,14 +66,12 @@ class MlflowBoard:
         for name, text in entry.texts.items():
             self._client.log_text(self.run, text, f"{name}/{entry.step}.txt")
         for name, (samples, rate) in entry.audio.items():
-            self._log_audio(name, samples, rate, entry.step)
-
-    def _log_audio(self, name: str, samples: Any, rate: int, step: int) -> None:
-        with TemporaryDirectory() as folder:
-            path = Path(folder, f"{step}.wav")
-            soundfile.write(path, samples, rate)
-            self._client.log_artifact(self.run, str(path), name)
+            with TemporaryDirectory() as folder:
+                path = Path(folder, f"{entry.step}.wav")
+                soundfile.write(path, samples, rate)
+                self._client.log_artifact(self.run, str(path), name)
 
     def close(self, *, complete: bool) -> None:
         """End this part of the run."""
-        self._client.set_terminated(self.run, "FINISHED" if complete else "KILLED")
+        state = "FINISHED" if complete else "KILLED"
+        self._client.set_terminated(self.run, state)

@@ -57,5 +57,6 @@ class WandbBoard:
 
     def close(self, *, complete: bool) -> None:
         """End this part of the run, and wait for the process of wandb that writes it."""
-        self._run.finish(exit_code=0 if complete else 1)
+        exit_code = 0 if complete else 1
+        self._run.finish(exit_code=exit_code)
         self._wandb.teardown()

@@ -92,17 +92,17 @@ def model_card_text(folder: str | Path, facts: CardFacts = NOTHING_MORE) -> str 
     """
     folder = Path(folder)
     try:
-        kept = _front_matter_of(folder / MODEL_CARD)
+        kept = _read_front_matter(folder / MODEL_CARD)
     except ValueError as error:
         log.warning("%s; the model card is not written. Move the file away to get it", error)
         return None
 
     config = load_config(folder / TRAIN_CONFIG, of_model=True)
-    front = _front_matter(config, kept, facts)
+    front = _merge_front_matter(config, kept, facts)
     return _Card(folder, config, front, facts).text()
 
 
-def _front_matter_of(path: Path) -> dict[str, Any]:
+def _read_front_matter(path: Path) -> dict[str, Any]:
     """Read the front matter of the existing card; empty without a card.
 
     Raises:
@@ -123,7 +123,9 @@ def _front_matter_of(path: Path) -> dict[str, Any]:
     return values
 
 
-def _front_matter(config: Config, kept: Mapping[str, Any], facts: CardFacts) -> dict[str, Any]:
+def _merge_front_matter(
+    config: Config, kept: Mapping[str, Any], facts: CardFacts
+) -> dict[str, Any]:
     """Merge the keys of the existing front matter with those that are known."""
     known: dict[str, Any] = {}
     if facts.languages:
@@ -158,7 +160,7 @@ class _Card:
         self.address, self.undecoded = facts.address, facts.undecoded
         name = folder.resolve().name if facts.address is None else facts.address.partition("@")[0]
         self.name = " ".join(name.split())
-        self.model = untrained(config)
+        self.model = untrained_model(config)
         self.starts = read_starts(folder)
         self.start: dict[str, Any] = self.starts[-1] if self.starts else {}
         epochs = [path for _, path in sorted(numbered_files(folder, "epoch_*.yaml"))]
@@ -172,46 +174,44 @@ class _Card:
         front = yaml.safe_dump(dict(self.front), sort_keys=False, allow_unicode=True)
         parts = [
             f"---\n{front}---\n{MARKER}",
-            self._summary(),
-            self._use(),
-            self._rates(),
-            self._data(),
-            self._config(),
-            self._training(),
-            self._limits(),
+            self._summary_section(),
+            self._use_section(),
+            self._rates_section(),
+            self._data_section(),
+            self._model_section(),
+            self._training_section(),
+            self._limits_section(),
         ]
         return "\n\n".join(part for part in parts if part) + "\n"
 
-    def _summary(self) -> str:
+    def _summary_section(self) -> str:
         """Return the title, and what the model is."""
         language = self.front.get("language")
         codes = [language] if isinstance(language, str) else language or []
-        languages = f" ({_cell(', '.join(map(str, codes)))})" if codes else ""
+        languages = f" ({_markdown_cell(', '.join(map(str, codes)))})" if codes else ""
         complete = any((self.folder / name).exists() for name in CHECKPOINTS)
         state = "" if complete else " Training is not complete."
 
         return (
-            f"# {_cell(self.name)}\n\nA speech recogniser{languages} with a {self.config.encoder} "
-            f"encoder and {_parameters(self.model)} parameters, trained with wenet_uio.{state}"
+            f"# {_markdown_cell(self.name)}\n\nA speech recogniser{languages} with a {self.config.encoder} "
+            f"encoder and {_parameter_count(self.model)} parameters, trained with wenet_uio.{state}"
         )
 
-    def _use(self) -> str:
+    def _use_section(self) -> str:
         """Return how to load and run the model."""
-        model = self.name if self.address is None else self.address
-        quoted = shlex.quote(model if self.address is None else f"hf://{model}")
-        load = "load_model" if self.address is None else "from_pretrained"
-        how = (
-            "`pip install .` in the repository of wenet_uio installs the package. The commands run "
-        )
         if self.address is None:
-            how += "beside this folder."
+            model, load, quoted = self.name, "load_model", shlex.quote(self.name)
+            package, place = ".", "beside this folder"
         else:
-            how = how.replace("pip install .", "pip install '.[hub]'") + "anywhere."
+            model, load = self.address, "from_pretrained"
+            quoted = shlex.quote(f"hf://{model}")
+            package, place = "'.[hub]'", "anywhere"
 
         lines = [
             "## Use",
             "",
-            how,
+            f"`pip install {package}` in the repository of wenet_uio installs the package. The "
+            f"commands run {place}.",
             "",
             "```python",
             "import wenet_uio",
@@ -226,7 +226,7 @@ class _Card:
         ]
         return "\n".join(lines)
 
-    def _rates(self) -> str:
+    def _rates_section(self) -> str:
         """Return the section of error rates."""
         if self.undecoded:
             return (
@@ -241,9 +241,9 @@ class _Card:
         if not table.rows:
             return "## Error rates\n\nNo decoded text is scored yet."
 
-        return "## Error rates\n\n" + _table(table.head, table.rows)
+        return "## Error rates\n\n" + _markdown_table(table.head, table.rows)
 
-    def _data(self) -> str:
+    def _data_section(self) -> str:
         """Return the section of the training data."""
         rows = []
         for title, key in (("training", "train_data"), ("validation", "cv_data")):
@@ -252,7 +252,9 @@ class _Card:
                 utterances, hours = f"{record['utterances']}", f"{record['hours']:.4g}"
                 rows.append([title, published(record["list"]), utterances, hours])
 
-        paragraphs = [_table(("set", "data list", "utterances", "hours"), rows)] if rows else []
+        paragraphs = (
+            [_markdown_table(("set", "data list", "utterances", "hours"), rows)] if rows else []
+        )
         seconds = self.start.get("utterance_seconds")
         if seconds:
             paragraphs.append(
@@ -265,12 +267,12 @@ class _Card:
             left_out = {**samples["filtered"], **samples["bad"]}
             reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "none"
             paragraphs.append(
-                f"Utterances read in the last epoch: {samples['read']}. Left out: {_cell(reasons)}."
+                f"Utterances read in the last epoch: {samples['read']}. Left out: {_markdown_cell(reasons)}."
             )
 
         return "\n\n".join(["## Data", *paragraphs]) if paragraphs else ""
 
-    def _config(self) -> str:
+    def _model_section(self) -> str:
         """Return the section of the model: its parts, sizes and features."""
         config, data = self.config, self.config.dataset_conf
         encoder = (
@@ -288,7 +290,7 @@ class _Card:
 
         rows = [
             ("model", config.model),
-            ("parameters", _parameters(self.model)),
+            ("parameters", _parameter_count(self.model)),
             ("encoder", encoder),
             ("decoder", decoder if self.model.has_trained_decoder else ""),
             ("predictor", config.predictor),
@@ -300,16 +302,18 @@ class _Card:
         ]
         known = [row for row in rows if row[1]]
 
-        return f"## Model\n\n{_table(('', ''), known)}\n\n`{TRAIN_CONFIG}` has the whole config."
+        return f"## Model\n\n{_markdown_table(('', ''), known)}\n\n`{TRAIN_CONFIG}` has the whole config."
 
-    def _training(self) -> str:
+    def _training_section(self) -> str:
         """Return the section of the training: steps, optimizer, machine and versions."""
         config, start = self.config, self.start
         optimizer = f"{config.optim}, lr {config.optim_conf.lr}, {config.scheduler}"
         commit = start.get("commit")
         versions = [f"{name} {start[name]}" for name in ("python", *PACKAGES) if name in start]
+        source, source_commit = start.get("from"), start.get("from_commit")
         rows = [
-            *self._source(),
+            ("trained from", published(source) if source else None),
+            ("its commit", str(source_commit) if source_commit else None),
             ("epochs", str(self.epochs or "")),
             ("optimizer steps", str(self.last_epoch.get("step", ""))),
             ("optimizer", optimizer),
@@ -321,15 +325,9 @@ class _Card:
             ("CPU", start.get("cpu")),
             ("packages", ", ".join(versions)),
         ]
-        return "## Training\n\n" + _table(("", ""), [row for row in rows if row[1]])
+        return "## Training\n\n" + _markdown_table(("", ""), [row for row in rows if row[1]])
 
-    def _source(self) -> list[tuple[str, str]]:
-        """Return rows about the model that the run started from."""
-        source, commit = self.start.get("from"), self.start.get("from_commit")
-        rows = [("trained from", published(source))] if source else []
-        return [*rows, ("its commit", str(commit))] if commit else rows
-
-    def _limits(self) -> str:
+    def _limits_section(self) -> str:
         """Return the section of limits."""
         rate = self.config.dataset_conf.resample_conf.resample_rate
         longest = (self.start.get("utterance_seconds") or {}).get("longest")
@@ -357,7 +355,7 @@ class _Card:
         return "## Limits\n\n" + "\n".join(f"- {limit}" for limit in limits)
 
 
-def untrained(config: Config) -> SpeechModel:
+def untrained_model(config: Config) -> SpeechModel:
     """Return the model without weights, on the meta device.
 
     No memory is allocated, and neither CMVN nor the labels of <sos> are needed.
@@ -371,17 +369,17 @@ def untrained(config: Config) -> SpeechModel:
         return build_model(config)
 
 
-def _parameters(model: SpeechModel) -> str:
+def _parameter_count(model: SpeechModel) -> str:
     count = sum(weight.numel() for weight in model.parameters())
     return f"{count / 1e6:.1f} million" if count >= 1e6 else str(count)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+def _markdown_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+    return "\n".join(f"| {' | '.join(map(_markdown_cell, line))} |" for line in lines)
 
 
-def _cell(value: object) -> str:
+def _markdown_cell(value: object) -> str:
     """Return a text within a line of Markdown: no markup, no secret."""
     text = " ".join(shown(value).split())
     return re.sub(r"([|*`<\[\\])", r"\\\1", text)

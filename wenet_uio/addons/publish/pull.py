@@ -88,7 +88,7 @@ def pull(
         wanted.name,
         folder,
         folder.name,
-        licence_of(text),
+        stated_licence(text),
         f"{constants.ENDPOINT}/{wanted.name}",
         aside,
     )
@@ -153,7 +153,7 @@ def _why_not_pulled(wanted: HubAddress, offline: bool, endpoint: str, error: Exc
     return f"{name}: the download from {endpoint} failed ({reason}); run the same command again"
 
 
-def licence_of(card: str) -> str | None:
+def stated_licence(card: str) -> str | None:
     """Return the licence that the text of a model card states; None if it states none."""
     return stated_in(card, "license")
 

@@ -66,7 +66,7 @@ def push(
         )
 
     try:
-        return _upload(staged, address, private, replace)
+        return _upload_files(staged, address, private, replace)
     except _RefusedError as error:
         raise ValueError(str(error)) from None
     except Exception as error:  # huggingface_hub and its HTTP library have errors of many types
@@ -77,7 +77,7 @@ class _RefusedError(Exception):
     """The model on the hub does not allow this upload; the message says why."""
 
 
-def _upload(staged: Staged, address: HubAddress, private: bool, replace: bool) -> Pushed:
+def _upload_files(staged: Staged, address: HubAddress, private: bool, replace: bool) -> Pushed:
     """Upload the staged files in one commit, which also deletes files of another model if
     `replace`.
     """
@@ -87,7 +87,7 @@ def _upload(staged: Staged, address: HubAddress, private: bool, replace: bool) -
     before = _open_branch(api, address, private)
     # Files that load_model could take and that are not of this model.
     kept = {*staged.files}
-    deleted = tuple(file for file in _files_of(before) if file in LOADED and file not in kept)
+    deleted = tuple(file for file in _file_names(before) if file in LOADED and file not in kept)
     if deleted and not replace:
         raise _RefusedError(
             f"{address}: {', '.join(deleted)}: of another model, which could be loaded in place of this "
@@ -105,7 +105,7 @@ def _upload(staged: Staged, address: HubAddress, private: bool, replace: bool) -
         parent_commit=before.sha,
     )
 
-    after = _files_of(api.model_info(address.name, revision=commit.oid))
+    after = _file_names(api.model_info(address.name, revision=commit.oid))
     missing = [file for file in staged.files if file not in after]
     if missing:
         raise _RefusedError(f"{address}: not uploaded: {', '.join(missing)}; see its .gitignore")
@@ -125,7 +125,7 @@ def _open_branch(api: HfApi, address: HubAddress, private: bool) -> ModelInfo:
     return api.model_info(name, revision=branch)
 
 
-def _files_of(info: ModelInfo) -> list[str]:
+def _file_names(info: ModelInfo) -> list[str]:
     return [entry.rfilename for entry in info.siblings or ()]
 
 

@@ -99,8 +99,12 @@ def write_run_report(folder: str | Path, tensorboard_dir: str | Path | None = No
     events = _read_events(Path(tensorboard_dir or recorded_board_folder(folder)))
     series = _scalar_series(events)
     text = config.read_text(encoding="utf-8")
-    max_epoch = _max_epoch(text)
+    max_epoch = _epoch_limit(text)
     bad = read_lines(folder / LEDGER, BAD_COLUMNS)
+    bad_rows: list[list[Any]] = []
+    for line in bad[:SHOWN_BAD]:
+        bad_rows.append([line[name] for name in BAD_COLUMNS])
+
     page = render(
         "run",
         title=folder.resolve().name,
@@ -112,9 +116,7 @@ def write_run_report(folder: str | Path, tensorboard_dir: str | Path | None = No
         epochs=_epoch_table(series, max_epoch),
         account=_sample_table(series),
         bad=_bad_summary(bad),
-        bad_samples=Table(
-            BAD_COLUMNS, [[line[name] for name in BAD_COLUMNS] for line in bad[:SHOWN_BAD]]
-        ),
+        bad_samples=Table(BAD_COLUMNS, bad_rows),
         environment=_start_table(folder),
         config=text,
     )
@@ -168,14 +170,14 @@ def _summary_text(folder: Path, series: Series, max_epoch: int | None) -> str:
     finite_losses = [loss if math.isfinite(loss) else math.inf for _, loss in losses]
     best = finite_losses.index(min(finite_losses))
     state = "Complete" if (folder / FINAL_WEIGHTS).exists() else "Not complete"
-    of_all = _out_of(max_epoch)
+    of_all = _of_all_epochs(max_epoch)
     return (
         f"{start}{state}: {len(losses)}{of_all} epochs, {losses[-1][0]} optimizer steps. Lowest "
         f"validation loss {_short_number(losses[best][1])}, after epoch {best + 1}{of_all} (epoch_{best})."
     )
 
 
-def _out_of(max_epoch: int | None) -> str:
+def _of_all_epochs(max_epoch: int | None) -> str:
     return "" if max_epoch is None else f" of {max_epoch}"
 
 
@@ -222,7 +224,7 @@ def _epoch_table(series: Series, max_epoch: int | None) -> Table:
     """Return figures of each epoch, which is counted from 1; the names of files count from 0."""
     curves = {name: dict(series[tag]) for tag, name in EPOCH.items() if tag in series}
     steps = [step for step, _ in series.get("cv/loss", [])]
-    of_all = _out_of(max_epoch)
+    of_all = _of_all_epochs(max_epoch)
     first = BEFORE if 0 in steps else 0
     rows = []
     for epoch, step in enumerate(steps, first):
@@ -234,7 +236,7 @@ def _epoch_table(series: Series, max_epoch: int | None) -> Table:
     return Table(("epoch", "name of its files", "steps", *curves), rows)
 
 
-def _max_epoch(config: str) -> int | None:
+def _epoch_limit(config: str) -> int | None:
     """Return the number of epochs in the text of a train.yaml; None if steps end the run."""
     loaded = yaml.safe_load(config)
     max_epoch = loaded.get("max_epoch") if isinstance(loaded, dict) else None
@@ -243,22 +245,21 @@ def _max_epoch(config: str) -> int | None:
 
 def _sample_table(series: Series) -> Table:
     """Return how many utterances of the last epoch were read, filtered and bad."""
-    last = {
-        tag.removeprefix("data/"): points[-1][1]
-        for tag, points in series.items()
-        if tag.startswith("data/")
-    }
-    return Table(
-        ("utterances of the last epoch", ""),
-        [[name, _short_number(count)] for name, count in last.items()],
-    )
+    rows: list[list[str]] = []
+    for tag, points in series.items():
+        if tag.startswith("data/"):
+            rows.append([tag.removeprefix("data/"), _short_number(points[-1][1])])
+
+    return Table(("utterances of the last epoch", ""), rows)
 
 
 def _bad_summary(bad: Sequence[Mapping[str, Any]]) -> str:
     """Count bad samples by reason; empty if there are none."""
+    if not bad:
+        return ""
     reasons = Counter(line["reason"] for line in bad)
     counted = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
-    return f"Bad samples ({LEDGER}): {counted}. The first:" if bad else ""
+    return f"Bad samples ({LEDGER}): {counted}. The first:"
 
 
 def _start_table(folder: Path) -> Table:
@@ -271,9 +272,10 @@ def _start_table(folder: Path) -> Table:
         shown = [shown[0], *latest]
 
     head = ("", *(f"start {number} of {len(starts)}" for number, _ in shown))
-    return Table(
-        head, [[name, *(spelled(start.get(name)) for _, start in shown)] for name in names]
-    )
+    rows: list[list[str]] = []
+    for name in names:
+        rows.append([name, *(spelled(start.get(name)) for _, start in shown)])
+    return Table(head, rows)
 
 
 def _short_number(value: float | None) -> str:
@@ -298,15 +300,14 @@ def _observed_texts(events: EventAccumulator) -> list[tuple[int, str]]:
 
 def _observed_pictures(events: EventAccumulator) -> list[tuple[str, str]]:
     """Return the latest picture of each tag, with its name."""
-    pictures = {tag: events.Images(tag) for tag in events.Tags()["images"]}
-    return [
-        (
-            tag.removeprefix("dev/").replace("_", " "),
-            data_uri(images[-1].encoded_image_string, "image/png"),
-        )
-        for tag, images in pictures.items()
-        if images
-    ]
+    pictures: list[tuple[str, str]] = []
+    for tag in events.Tags()["images"]:
+        images = events.Images(tag)
+        if images:
+            name = tag.removeprefix("dev/").replace("_", " ")
+            pictures.append((name, data_uri(images[-1].encoded_image_string, "image/png")))
+
+    return pictures
 
 
 def _curve_charts(series: Series) -> list[Markup]:

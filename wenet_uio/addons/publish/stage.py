@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wenet_uio.addons.publish.model_card import CardFacts, model_card_text
-from wenet_uio.addons.publish.pull import licence_of, stated_in
+from wenet_uio.addons.publish.pull import stated_in, stated_licence
 from wenet_uio.base.hub_address import HubAddress, hub_address, is_hub_address
 from wenet_uio.base.messages import nearest_name
 from wenet_uio.base.run_files import FINAL_WEIGHTS, MODEL_CARD, TRAIN_CONFIG, read_starts
@@ -109,7 +109,7 @@ def stage_model(
     load_model(into, device="cpu", trust_code=trust_code)
 
     files = sorted(path for path in into.rglob("*") if path.is_file())
-    stated = licence_of(card)
+    stated = stated_licence(card)
     assert stated is not None
     return Staged(into, tuple(str(path.relative_to(into)) for path in files), stated, base)
 
@@ -144,7 +144,7 @@ def _checked_card(run: Path, facts: CardFacts) -> str:
     if card is None:
         card = path.read_text(encoding="utf-8")
 
-    stated = licence_of(card)
+    stated = stated_licence(card)
     if stated is None:
         raise ValueError(
             f"{run}: the licence of the model is not known: --license names it, such as apache-2.0 or "

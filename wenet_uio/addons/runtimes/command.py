@@ -167,7 +167,7 @@ def export_for_sherpa(trained: Trained, parts: SherpaOnly) -> None:
     if (arguments.chunk_size or 0) > 0:
         raise ValueError(f"--chunk_size {arguments.chunk_size}: {parts.no_chunks}")
 
-    warn_of_features(parts.feature_differences)
+    warn_about_features(parts.feature_differences)
     contents = {name: to_onnx(graph) for name, graph in parts.graphs.items()}
     for path, files, int8 in float_and_int8(arguments.output_dir, "offline", contents):
         trained.accept(f"{path}/{', '.join(files)}", parts.compare(files), int8=int8)
@@ -188,7 +188,7 @@ def export_ctc_for_sherpa(trained: Trained, parts: CtcExport) -> None:
     if "sherpa" not in arguments.runtimes or not model.ctc_weight:
         raise ValueError(parts.limit)
 
-    warn_of_features(feature_differences(trained.config.dataset_conf))
+    warn_about_features(feature_differences(trained.config.dataset_conf))
     tokens = tokens_file(trained.tokenizer, model.blank)
     streaming, reason = chunks_to_stream(trained, parts.check_chunks)
     folders = {"offline": OFFLINE}
@@ -216,7 +216,7 @@ def export_for_runtimes(trained: Trained) -> None:
         ValueError: as `export_all`.
     """
     if "sherpa" in trained.arguments.runtimes:
-        warn_of_features(feature_differences(trained.config.dataset_conf))
+        warn_about_features(feature_differences(trained.config.dataset_conf))
 
     chunks, reason = chunks_to_stream(trained, check_onnx_chunks)
     export_in_chunks(trained, OFFLINE, "offline")
@@ -313,7 +313,7 @@ def check(
         trained.accept(f"{path}/model.onnx", agreement, int8=int8)
 
 
-def warn_of_features(differences: list[str]) -> None:
+def warn_about_features(differences: list[str]) -> None:
     """Name the feature settings of the model that are not those of sherpa-onnx."""
     for difference in differences:
         print(

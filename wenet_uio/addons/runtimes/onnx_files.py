@@ -168,12 +168,12 @@ def write_folder(
     ids = {WEIGHTS_ID: weights_id, EXPORT_ID: digest[:16]}
     with folder_written_aside(path, is_ours=_is_exported) as folder:
         for name, content in contents.items():
-            (folder / name).write_bytes(_stamped(content, ids))
+            (folder / name).write_bytes(_add_ids(content, ids))
         if tokens is not None:
             (folder / TOKENS).write_text(tokens, encoding="utf-8")
 
 
-def _stamped(content: bytes, ids: Mapping[str, str]) -> bytes:
+def _add_ids(content: bytes, ids: Mapping[str, str]) -> bytes:
     """Return an ONNX model with the ids of its export."""
     onnx, _ = require_onnx()
     model = onnx.load_from_string(content)
@@ -199,7 +199,7 @@ def older_folders_told(output_dir: Path, weights_id: str) -> Iterator[None]:
         after = _folder_inodes(output_dir)
         older = [output_dir / name for name in after if after[name] == before.get(name)]
         if older and after != before:
-            same = all(weights_of(folder) == weights_id for folder in older)
+            same = all(read_weights_id(folder) == weights_id for folder in older)
             print(
                 f"warning: {', '.join(map(str, older))}: of an earlier export with "
                 f"{'the same' if same else 'other'} weights, and not replaced; remove what is not "
@@ -223,7 +223,7 @@ def require_same_weights(folders: Sequence[Path]) -> None:
     Raises:
         ValueError: they are not.
     """
-    weights_by_folder = {folder.name: weights_of(folder) for folder in folders}
+    weights_by_folder = {folder.name: read_weights_id(folder) for folder in folders}
     if len(set(weights_by_folder.values())) > 1:
         weights_of_folders = ", ".join(
             f"{name} {weights_id}" for name, weights_id in weights_by_folder.items()
@@ -234,7 +234,7 @@ def require_same_weights(folders: Sequence[Path]) -> None:
         )
 
 
-def weights_of(folder: Path) -> str:
+def read_weights_id(folder: Path) -> str:
     """Return the id of the weights of an exported folder.
 
     UNKNOWN for files that are damaged or have no id, as those of WeNet.

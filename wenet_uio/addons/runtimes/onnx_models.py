@@ -38,10 +38,10 @@ def load_onnx(folder: Path, run: Path, untrained: Callable[[], ASRModel]) -> Exp
     """
     require_onnx()
     if (folder / FOR_WENET[0]).is_file():
-        runtime = WenetOnnx(_contents(folder, FOR_WENET))
+        runtime = WenetOnnx(_read_contents(folder, FOR_WENET))
         return ExportedModel(runtime, untrained(), runtime.chunk_size())
     if (folder / FOR_STREAMS[0]).is_file():
-        return StreamsExport(_contents(folder, FOR_STREAMS), untrained())
+        return StreamsExport(_read_contents(folder, FOR_STREAMS), untrained())
 
     path = next(folder / name for name in FOR_SHERPA if (folder / name).is_file())
     content = path.read_bytes()
@@ -54,7 +54,7 @@ def load_onnx(folder: Path, run: Path, untrained: Callable[[], ASRModel]) -> Exp
     return SherpaOnnx(content, untrained())
 
 
-def _contents(folder: Path, names: Iterable[str]) -> dict[str, bytes]:
+def _read_contents(folder: Path, names: Iterable[str]) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in names}
 
 
@@ -127,32 +127,32 @@ class WenetOnnx:
         _require_one_export(models, self.names)
         self.encoder, self.ctc, self.decoder = models
 
-    def _number(self, name: str) -> int:
+    def _metadata_number(self, name: str) -> int:
         return int(self.encoder.metadata[name])
 
     def chunk_size(self) -> int:
         """Return the encoder frames of a chunk of a streaming graph; below 0: full context."""
-        return self._number("chunk_size")
+        return self._metadata_number("chunk_size")
 
     def subsampling_rate(self) -> int:
         """Return the feature frames per encoder frame."""
-        return self._number("subsampling_rate")
+        return self._metadata_number("subsampling_rate")
 
     def right_context(self) -> int:
         """Return the feature frames that an encoder frame depends on after its first."""
-        return self._number("right_context")
+        return self._metadata_number("right_context")
 
     def sos_symbol(self) -> int:
         """Return the label that starts every hypothesis."""
-        return self._number("sos_symbol")
+        return self._metadata_number("sos_symbol")
 
     def eos_symbol(self) -> int:
         """Return the label that ends every hypothesis."""
-        return self._number("eos_symbol")
+        return self._metadata_number("eos_symbol")
 
     def is_bidirectional_decoder(self) -> bool:
         """Tell whether `forward_attention_decoder` can score right to left."""
-        return bool(self._number("is_bidirectional_decoder"))
+        return bool(self._metadata_number("is_bidirectional_decoder"))
 
     def forward_encoder_chunk(
         self,
@@ -166,13 +166,14 @@ class WenetOnnx:
         the cache.
         """
         cache, att_start, cnn_start = self.encoder.start()
-        first = offset == 0
+        if offset == 0:
+            att_cache, cnn_cache = att_start, cnn_start
         output, att_cache, cnn_cache = self.encoder(
             chunk=xs,
             offset=torch.tensor(cache + offset),
             required_cache_size=torch.tensor(cache),
-            att_cache=att_start if first else att_cache,
-            cnn_cache=cnn_start if first else cnn_cache,
+            att_cache=att_cache,
+            cnn_cache=cnn_cache,
             att_mask=self.encoder.heard(offset, cache),
         )
         return output, att_cache, cnn_cache
@@ -233,10 +234,12 @@ class ExportedEncoder(Encoder):
         joined = join_chunks(
             self.embed, self.traits, xs.new_empty(xs.size(0), windows), offsets, caches
         )
-        keys = joined.pos_emb.size(1)
+        bias = joined.bias
+        if bias is None:
+            bias = xs.new_zeros(len(xs), 1, 1, joined.pos_emb.size(1))
         frames, att_pasts, cnn_pasts = self._graph(
             chunk=xs,
-            bias=xs.new_zeros(len(xs), 1, 1, keys) if joined.bias is None else joined.bias,
+            bias=bias,
             pos_emb=joined.pos_emb,
             att_cache=joined.att_cache,
             cnn_cache=joined.cnn_cache,
@@ -256,10 +259,10 @@ class StreamsOnnx(WenetOnnx):
             ValueError: as WenetOnnx, or `encoder` has other sizes than the export.
         """
         super().__init__(contents)
-        self._require_sizes_of(encoder)
+        self._require_equal_sizes(encoder)
         self.streams = ExportedEncoder(encoder, self.encoder)
 
-    def _require_sizes_of(self, encoder: Encoder) -> None:
+    def _require_equal_sizes(self, encoder: Encoder) -> None:
         traits, embed = encoder.traits, encoder.embed
         heads, width = traits.att_cache_shape
         position = embed.position_encoding(0, 1, torch.zeros(1, 1, traits.width))

@@ -214,7 +214,9 @@ class _Packing:
             "seconds": round(seconds, 3),
             "bytes": tar.size,
         }
-        return Receipt(None if temporary else fingerprint, [shard], bad)
+        if temporary:  # the next run tries again
+            return Receipt(None, [shard], bad)
+        return Receipt(fingerprint, [shard], bad)
 
     def _add_entry(self, line: RawLine, tar: TarWriter) -> dict[str, Any]:
         """Return the entry of a line in the manifest.
