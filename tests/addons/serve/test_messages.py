@@ -2,7 +2,12 @@ import json
 
 import pytest
 
-from wenet_uio.addons.serve.messages import RefusedError, fitting, phrases_of, signal_of
+from wenet_uio.addons.serve.messages import (
+    RefusedError,
+    fitting_phrases,
+    parse_phrases,
+    parse_signal,
+)
 
 
 @pytest.mark.parametrize(
@@ -17,22 +22,22 @@ from wenet_uio.addons.serve.messages import RefusedError, fitting, phrases_of, s
 )
 def test_hot_words_that_would_take_minutes_to_prepare_are_refused(phrases, message):
     with pytest.raises(RefusedError, match=message):
-        phrases_of(phrases)
+        parse_phrases(phrases)
 
 
 def test_1000_phrases_of_20_characters_are_taken():
-    assert len(phrases_of(["twenty characters, !"] * 1000)) == 1000
+    assert len(parse_phrases(["twenty characters, !"] * 1000)) == 1000
 
 
 def test_phrases_beyond_the_limits_of_number_and_length_do_not_fit():
     phrases = [str(number) for number in range(1200)]
-    assert fitting(phrases, ()) == phrases[:1000]
-    assert fitting(phrases, ["taken"] * 999) == ["0"]
-    assert fitting(["a" * 100] * 300, ["b" * 100]) == ["a" * 100] * 199
-    assert fitting([], []) == []
+    assert fitting_phrases(phrases, ()) == phrases[:1000]
+    assert fitting_phrases(phrases, ["taken"] * 999) == ["0"]
+    assert fitting_phrases(["a" * 100] * 300, ["b" * 100]) == ["a" * 100] * 199
+    assert fitting_phrases([], []) == []
 
 
 def test_half_a_surrogate_pair_is_no_text():
     for field in ("token", "hot_words", "nbest"):
         with pytest.raises(RefusedError, match="must be JSON"):
-            signal_of(json.dumps({"signal": "start", field: "\ud800"}))
+            parse_signal(json.dumps({"signal": "start", field: "\ud800"}))

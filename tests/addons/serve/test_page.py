@@ -15,7 +15,7 @@ from tests.support.serve.browser import OTHER_HOST, chromium, words_of
 from tests.support.serve.clients import served
 from wenet_uio.addons.listen.results import Cue, srt_lines, vtt_lines
 from wenet_uio.addons.listen.tracks import parse_channel
-from wenet_uio.addons.serve.messages import cue_of
+from wenet_uio.addons.serve.messages import cue_fields
 from wenet_uio.addons.serve.options import ServeOptions
 
 SPOKEN = "three one four two"
@@ -73,7 +73,7 @@ def downloaded(page, name):
 
 def cues_of(transcript):
     """Subtitles with the times of the server's answer."""
-    return [Cue(**cue_of(cue)) for segment in transcript.segments for cue in segment.cues()]
+    return [Cue(**cue_fields(cue)) for segment in transcript.segments for cue in segment.cues()]
 
 
 def test_spoken_words_appear_while_they_are_spoken_and_their_final_text_has_times_and_shades(

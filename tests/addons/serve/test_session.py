@@ -418,12 +418,12 @@ def test_a_message_that_comes_as_the_stream_ends_does_not_keep_the_session_open(
         silence = asyncio.get_running_loop().create_future()
         waits = iter([message, silence])
         socket = SimpleNamespace(receive=lambda: _wait(next(waits)))
-        receiving = asyncio.create_task(session._receive(socket))
+        receiving = asyncio.create_task(session._receive_messages(socket))
         await asyncio.sleep(0.01)
         message.set_result(SimpleNamespace(type=aiohttp.WSMsgType.BINARY, data=b""))
         for _ in range(turns):
             await asyncio.sleep(0)
-        session._finish()
+        session._finish_session()
         receiving.cancel()
         return await asyncio.wait((receiving,), timeout=5)
 

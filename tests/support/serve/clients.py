@@ -79,7 +79,7 @@ def served(
 
     runner, listening = asyncio.run_coroutine_threadsafe(start(), loop).result(PATIENCE)
     try:
-        yield Served(serve.url_of(listening, context is not None), server)
+        yield Served(serve.page_url(listening, context is not None), server)
     finally:
         asyncio.run_coroutine_threadsafe(end(), loop).result(PATIENCE)
         loop.call_soon_threadsafe(loop.stop)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 
-def bearer(request: web.Request) -> str | None:
+def bearer_token(request: web.Request) -> str | None:
     """Read the bearer token in the headers of a request; None if there is none."""
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else None
@@ -46,7 +46,7 @@ def check_origin(request: web.Request, origins: Collection[str]) -> None:
     if origin is None or is_allowed(origin, origins):
         return
 
-    if _host_of(origin) != request.headers.get("Host") or not _is_own_name(request, origin):
+    if _host_name(origin) != request.headers.get("Host") or not _is_own_name(request, origin):
         raise PermissionError(f"pages of {origin!r:.100} may not use this server (--allow_origin)")
 
 
@@ -61,7 +61,7 @@ def check_host(request: web.Request, origins: Collection[str]) -> None:
             origin.
     """
     host = request.headers.get("Host")
-    if host is None or "*" in origins or host in map(_host_of, origins):
+    if host is None or "*" in origins or host in map(_host_name, origins):
         return
 
     if not _is_own_name(request, f"http://{host}"):
@@ -92,7 +92,7 @@ def _is_own_name(request: web.Request, url: str) -> bool:
     return _is_loopback(name) or name.endswith(".localhost") or name == own_name
 
 
-def _host_of(origin: str) -> str | None:
+def _host_name(origin: str) -> str | None:
     """Return the host of an origin, with its port; None if it has none."""
     try:
         return urlsplit(origin).netloc or None

@@ -17,7 +17,7 @@ from wenet_uio.addons.listen.live import LiveStream, advance
 from wenet_uio.addons.listen.recogniser import SpeechRecogniser
 from wenet_uio.addons.serve.access import (
     WrongHostError,
-    bearer,
+    bearer_token,
     check_host,
     check_origin,
     check_token,
@@ -26,11 +26,11 @@ from wenet_uio.addons.serve.access import (
 from wenet_uio.addons.serve.connections import Connections, connection_of
 from wenet_uio.addons.serve.engine import Engine
 from wenet_uio.addons.serve.events import GoneError
-from wenet_uio.addons.serve.messages import LimitError, RefusedError, Start, check_scores, error_of
+from wenet_uio.addons.serve.messages import LimitError, RefusedError, Start, api_error, check_scores
 from wenet_uio.addons.serve.metrics import Metrics
 from wenet_uio.addons.serve.options import ServeOptions
 from wenet_uio.addons.serve.session import Session
-from wenet_uio.addons.serve.transcriptions import Transcriptions, spelled
+from wenet_uio.addons.serve.transcriptions import Transcriptions, spellable_phrases
 from wenet_uio.addons.serve.uploads import EncodingError, check_encoding
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.base.messages import listed
@@ -92,28 +92,24 @@ class Server:
         """The sessions that have started, each in one of `max_clients` places."""
         self._engine: Engine | None = None
         shared = files("wenet_uio.base.pages")
-        self._static = {
-            path.name: path.read_bytes()
-            for path in (
-                *files("wenet_uio.addons.serve").joinpath("static").iterdir(),
-                *map(shared.joinpath, SHARED),
-            )
-        }
+        own = files("wenet_uio.addons.serve").joinpath("static")
+        pages = [*own.iterdir(), *map(shared.joinpath, SHARED)]
+        self._static = {path.name: path.read_bytes() for path in pages}
 
         self.app = web.Application(middlewares=[self._guard])
         self.app.router.add_post(TRANSCRIPTIONS, self._transcribe)
-        self.app.router.add_options(TRANSCRIPTIONS, self._preflight)
-        self.app.router.add_post(TRANSLATIONS, self._translate)
-        self.app.router.add_options(TRANSLATIONS, self._preflight)
-        self.app.router.add_get("/v1/models", self._models)
-        self.app.router.add_get("/v1/models/{name:.+}", self._model)
-        self.app.router.add_get("/health", self._health)
+        self.app.router.add_options(TRANSCRIPTIONS, self._allow_headers)
+        self.app.router.add_post(TRANSLATIONS, self._transcribe)
+        self.app.router.add_options(TRANSLATIONS, self._allow_headers)
+        self.app.router.add_get("/v1/models", self._list_models)
+        self.app.router.add_get("/v1/models/{name:.+}", self._show_model)
+        self.app.router.add_get("/health", self._show_health)
         self.app.router.add_get("/metrics", self._show_metrics)
-        self.app.router.add_get("/static/{name}", self._file)
+        self.app.router.add_get("/static/{name}", self._show_file)
         self.app.router.add_get("/{path:.*}", self._socket_or_page)
         self.app.on_response_prepare.append(self._allow_origin)
-        self.app.on_startup.append(self._start)
-        self.app.on_cleanup.append(self._stop)
+        self.app.on_startup.append(self._start_engine)
+        self.app.on_cleanup.append(self._stop_engine)
 
     def warm_up(self) -> None:
         """Recognise a second of noise, with `transcribe` and as a stream.
@@ -127,7 +123,7 @@ class Server:
         noise = np.random.default_rng(0).normal(0, 300, rate).astype(np.int16)
         self._recogniser.transcribe(samples=noise, sample_rate=rate, **self._options.transcribing)
 
-        stream, _ = self._live(Start())
+        stream, _ = self._open_stream(Start())
         stream.push(noise)
         stream.end()
         while not stream.finished:
@@ -156,11 +152,11 @@ class Server:
                 self._options.limits.grace_seconds,
             )
 
-    async def _start(self, _: web.Application) -> None:
+    async def _start_engine(self, _: web.Application) -> None:
         self._engine = Engine(asyncio.get_running_loop(), self._options.stream_batch, self._metrics)
         self._engine.start()
 
-    async def _stop(self, _: web.Application) -> None:
+    async def _stop_engine(self, _: web.Application) -> None:
         if self._engine is not None:
             self._engine.stop()
             await asyncio.to_thread(self._engine.join)
@@ -177,9 +173,9 @@ class Server:
             check_encoding(request)
             answer = await handler(request)
         except web.HTTPException as error:
-            answer = _error(error.status, error.reason)
+            answer = _error_answer(error.status, error.reason)
         except Exception as error:
-            answer = self._answer_to(error, request)
+            answer = self._answer_error(error, request)
         finally:
             self.connections.set_idle(connection)
 
@@ -193,35 +189,35 @@ class Server:
         if is_allowed(request.headers.get("Origin"), self._options.origins):
             answer.headers["Access-Control-Allow-Origin"] = request.headers["Origin"]
 
-    def _answer_to(self, error: Exception, request: web.Request) -> web.Response:
+    def _answer_error(self, error: Exception, request: web.Request) -> web.Response:
         """Return the answer to a request that ended with an error, and count it."""
         if isinstance(error, (GoneError, ConnectionError)):
-            return _error(499, "the client has vanished")
+            return _error_answer(499, "the client has vanished")
         if isinstance(error, LimitError):
             self._metrics.refused.labels(error.reason).inc()
-            return _error(STATUS_OF_LIMIT[error.reason], str(error))
+            return _error_answer(STATUS_OF_LIMIT[error.reason], str(error))
 
         refusals = [refusal for refusal in STATUS_OF_REFUSAL if isinstance(error, refusal)]
         if not refusals:
             log.error(
                 "error: a request failed: %s %s", request.method, request.path, exc_info=error
             )
-            return _error(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed at this request")
+            return _error_answer(
+                HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed at this request"
+            )
 
         status, reason = STATUS_OF_REFUSAL[refusals[0]]
         if reason:
             self._metrics.refused.labels(reason).inc()
-        return _error(status, str(error))
+        return _error_answer(status, str(error))
 
     async def _transcribe(self, request: web.Request) -> web.StreamResponse:
-        check_token(bearer(request), self._options.token)
-        return await self._transcriptions.answer(request, "transcribe")
+        """Answer with the text of a recording, or with its translation."""
+        check_token(bearer_token(request), self._options.token)
+        task = "translate" if request.path == TRANSLATIONS else "transcribe"
+        return await self._transcriptions.answer(request, task)
 
-    async def _translate(self, request: web.Request) -> web.StreamResponse:
-        check_token(bearer(request), self._options.token)
-        return await self._transcriptions.answer(request, "translate")
-
-    async def _preflight(self, request: web.Request) -> web.Response:
+    async def _allow_headers(self, request: web.Request) -> web.Response:
         """Allow pages of other origins to send the headers that OpenAI's package sends."""
         wanted = request.headers.get(
             "Access-Control-Request-Headers", "authorization, content-type"
@@ -229,49 +225,54 @@ class Server:
         allowed = {"Access-Control-Allow-Headers": wanted, "Access-Control-Max-Age": "600"}
         return web.Response(status=HTTPStatus.NO_CONTENT, headers=allowed)
 
-    async def _models(self, request: web.Request) -> web.Response:
-        check_token(bearer(request), self._options.token)
+    async def _list_models(self, request: web.Request) -> web.Response:
+        check_token(bearer_token(request), self._options.token)
         return web.json_response({"object": "list", "data": [self._model_card()]})
 
-    async def _model(self, request: web.Request) -> web.Response:
-        check_token(bearer(request), self._options.token)
+    async def _show_model(self, request: web.Request) -> web.Response:
+        check_token(bearer_token(request), self._options.token)
         name = request.match_info["name"]
         if name != self.name:
             message = f"the model {name!r:.100} does not exist; this server has {self.name!r}"
-            return _error(HTTPStatus.NOT_FOUND, message)
+            return _error_answer(HTTPStatus.NOT_FOUND, message)
         return web.json_response(self._model_card())
 
     def _model_card(self) -> dict[str, Any]:
         return {"id": self.name, "object": "model", "created": 0, "owned_by": "wenet_uio"}
 
-    async def _health(self, _: web.Request) -> web.Response:
+    async def _show_health(self, _: web.Request) -> web.Response:
         """Answer whether the server works, with what a client or a monitor may want to know."""
-        is_alive = self._engine is not None and self._engine.is_alive()
+        state, status = "failed", HTTPStatus.INTERNAL_SERVER_ERROR
+        if self._engine is not None and self._engine.is_alive():
+            state, status = "ok", HTTPStatus.OK
+
         return web.json_response(
             {
-                "status": "ok" if is_alive else "failed",
+                "status": state,
                 "model": self.name,
-                **self._streaming(),
+                **self._streaming_fields(),
                 "clients": len(self._clients),
                 "limits": asdict(self._options.limits),
                 "needs_token": self._options.token is not None,
             },
-            status=HTTPStatus.OK if is_alive else HTTPStatus.INTERNAL_SERVER_ERROR,
+            status=status,
         )
 
     async def _show_metrics(self, request: web.Request) -> web.Response:
-        check_token(bearer(request), self._options.token)
+        check_token(bearer_token(request), self._options.token)
         headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
         return web.Response(body=self._metrics.text(), headers=headers)
 
-    async def _file(self, request: web.Request) -> web.Response:
+    async def _show_file(self, request: web.Request) -> web.Response:
         return self._static_file(request.match_info["name"])
 
     async def _socket_or_page(self, request: web.Request) -> web.StreamResponse:
         """Serve a WebSocket on any path, as WeNet's server does, or the page."""
         if request.headers.get("Upgrade", "").lower() == "websocket":
             return await self._serve_socket(request)
-        return self._static_file("index.html" if request.path == "/" else "")
+        if request.path == "/":
+            return self._static_file("index.html")
+        raise web.HTTPNotFound
 
     def _static_file(self, name: str) -> web.Response:
         """Answer with a file of the page."""
@@ -289,7 +290,7 @@ class Server:
     async def _serve_socket(self, request: web.Request) -> web.StreamResponse:
         """Serve a WebSocket to its end. It counts as a client from the signal start on."""
         assert self._engine is not None, "_start comes first"
-        token_of_header = bearer(request)
+        token_of_header = bearer_token(request)
         connection = connection_of(request)
 
         def admit(start: Start) -> None:
@@ -308,7 +309,9 @@ class Server:
             self._metrics.clients.set(len(self._clients))
             connection.trust()
 
-        session = Session(self._engine, admit, self._live, self._streaming(), self._metrics)
+        session = Session(
+            self._engine, admit, self._open_stream, self._streaming_fields(), self._metrics
+        )
         self._sessions.add(session)
         # Until the client has a place, it holds nothing that others need.
         connection.distrust()
@@ -320,7 +323,7 @@ class Server:
             self._clients.discard(session)
             self._metrics.clients.set(len(self._clients))
 
-    def _live(self, start: Start) -> tuple[LiveStream, list[str]]:
+    def _open_stream(self, start: Start) -> tuple[LiveStream, list[str]]:
         """Open a stream with the options of the server and those of the client.
 
         Returns:
@@ -332,7 +335,7 @@ class Server:
             ValueError: the model does not support an option.
         """
         options: dict[str, Any] = {**self._options.transcribing, **self._options.streaming}
-        known, warnings = spelled(start.hot_words, self._recogniser)
+        known, warnings = spellable_phrases(start.hot_words, self._recogniser)
         if start.hot_words and not known:
             raise RefusedError(
                 f"hot_words: the units can spell no phrase: {listed(start.hot_words, 5)}"
@@ -352,7 +355,7 @@ class Server:
         )
         return stream, warnings
 
-    def _streaming(self) -> dict[str, Any]:
+    def _streaming_fields(self) -> dict[str, Any]:
         return {
             "streaming": not self._reason,
             "reason": self._reason,
@@ -360,6 +363,6 @@ class Server:
         }
 
 
-def _error(status: int, message: str) -> web.Response:
+def _error_answer(status: int, message: str) -> web.Response:
     headers = {"Retry-After": "5"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
-    return web.json_response({"error": error_of(status, message)}, status=status, headers=headers)
+    return web.json_response({"error": api_error(status, message)}, status=status, headers=headers)

@@ -134,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     start_log("%(message)s")
     name = name_of(args.model)
     args.model = local_model(args.model, args.revision)
-    context, options = tls_of(args), options_of(args)
+    context, options = tls_context(args), serve_options(args)
 
     need_extra("serve", ("aiohttp", "prometheus_client"))
     # needs the packages of this extra
@@ -155,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def options_of(args: argparse.Namespace) -> ServeOptions:
+def serve_options(args: argparse.Namespace) -> ServeOptions:
     """Return the options of the command line.
 
     Raises:
@@ -165,13 +165,14 @@ def options_of(args: argparse.Namespace) -> ServeOptions:
     if args.mode is not None:
         check_modes([args.mode])
 
-    rules = {
-        "rule1": EndpointRule(needs_words=False, silence=args.rule1) if args.rule1 else None,
-        "rule2": EndpointRule(needs_words=True, silence=args.rule2) if args.rule2 else None,
-        "rule3": EndpointRule(needs_words=False, silence=0.0, length=args.rule3)
-        if args.rule3
-        else None,
-    }
+    endpoints: dict[str, EndpointRule] = {}
+    if args.rule1:
+        endpoints["rule1"] = EndpointRule(needs_words=False, silence=args.rule1)
+    if args.rule2:
+        endpoints["rule2"] = EndpointRule(needs_words=True, silence=args.rule2)
+    if args.rule3:
+        endpoints["rule3"] = EndpointRule(needs_words=False, silence=0.0, length=args.rule3)
+
     return ServeOptions(
         transcribing={
             "mode": args.mode,
@@ -181,16 +182,16 @@ def options_of(args: argparse.Namespace) -> ServeOptions:
         streaming={
             name: getattr(args, name) for name in ("chunk_size", "left_chunks", "partial_mode")
         },
-        endpoints={name: rule for name, rule in rules.items() if rule is not None},
+        endpoints=endpoints,
         stream_batch=args.stream_batch,
         limits=Limits(**values_of(Limits, args)),
-        token=token_of(args.token_file),
+        token=read_token(args.token_file),
         origins=tuple(origin.rstrip("/") for origin in args.allow_origin),
         allow_tensors=args.allow_tensors,
     )
 
 
-def token_of(file: str | None) -> str | None:
+def read_token(file: str | None) -> str | None:
     """Return the token in the file, or in the environment; None: no token is needed.
 
     Raises:
@@ -203,7 +204,7 @@ def token_of(file: str | None) -> str | None:
     return token
 
 
-def tls_of(args: argparse.Namespace) -> ssl.SSLContext | None:
+def tls_context(args: argparse.Namespace) -> ssl.SSLContext | None:
     """Return the certificate and its key; None: no TLS.
 
     Raises:

@@ -79,7 +79,7 @@ class Engine(threading.Thread):
 
         def begin() -> None:
             self._streams[seat] = stream
-            self._tell(seat, StreamNews(opened=True))
+            self._tell_client(seat, StreamNews(opened=True))
 
         self._submit(seat, begin)
         return seat
@@ -92,7 +92,7 @@ class Engine(threading.Thread):
 
             # The job of the first part takes those that arrive before it runs.
             if len(parts) == 1:
-                self._jobs.append((seat, lambda: self._add(seat)))
+                self._jobs.append((seat, lambda: self._move_samples(seat)))
                 self._changed.notify()
 
     def end(self, seat: Seat) -> None:
@@ -112,10 +112,9 @@ class Engine(threading.Thread):
     def run(self) -> None:
         """Do jobs and steps until `stop`."""
         while True:
+            timeout = QUIET if self._worked else None
             with self._changed:
-                is_quiet = not self._changed.wait_for(
-                    self._has_work, QUIET if self._worked else None
-                )
+                is_quiet = not self._changed.wait_for(self._has_work, timeout)
                 if self._stopped:
                     return
                 jobs, self._jobs = self._jobs, []
@@ -127,9 +126,9 @@ class Engine(threading.Thread):
                 continue
 
             for seat, job in jobs:
-                self._guarded(seat, job)
+                self._run_job(seat, job)
 
-            self._step()
+            self._advance_streams()
 
     def _has_work(self) -> bool:
         return (
@@ -144,15 +143,15 @@ class Engine(threading.Thread):
             self._jobs.append((seat, job))
             self._changed.notify()
 
-    def _guarded(self, seat: Seat, job: Callable[[], object]) -> None:
+    def _run_job(self, seat: Seat, job: Callable[[], object]) -> None:
         """Run a job; an exception ends the stream of `seat` and no other."""
         try:
             job()
         except Exception as error:
             self._streams.pop(seat, None)
-            self._tell(seat, StreamNews(events=(Failed(error),), finished=True))
+            self._tell_client(seat, StreamNews(events=(Failed(error),), finished=True))
 
-    def _add(self, seat: Seat) -> None:
+    def _move_samples(self, seat: Seat) -> None:
         """Move the samples that have arrived into their stream."""
         with self._changed:
             parts = self._arrived.pop(seat)
@@ -160,12 +159,12 @@ class Engine(threading.Thread):
         if stream := self._streams.get(seat):
             stream.push(np.concatenate(parts))
             if not stream.ready:
-                self._tell(seat, StreamNews())
+                self._tell_client(seat, StreamNews())
 
-    def _tell(self, seat: Seat, news: StreamNews) -> None:
+    def _tell_client(self, seat: Seat, news: StreamNews) -> None:
         self._loop.call_soon_threadsafe(seat.deliver, news)
 
-    def _step(self) -> None:
+    def _advance_streams(self) -> None:
         """Advance the streams that have waited longest, and tell their clients."""
         seats = [seat for seat, stream in self._streams.items() if stream.ready][: self._batch]
         if not seats:
@@ -191,7 +190,7 @@ class Engine(threading.Thread):
             waiting=stream.waiting if stream.ready else 0.0,
             finished=stream.finished,
         )
-        self._tell(seat, news)
+        self._tell_client(seat, news)
 
         if not news.finished:
             self._streams[seat] = stream

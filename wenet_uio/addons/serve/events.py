@@ -57,7 +57,7 @@ class EventFeed:
         work.add_done_callback(lambda _: self._events.put_nowait(None))
         event: dict[str, Any] | None = {}
         while event == {}:
-            event = await self._next(request)
+            event = await self._next_event(request)
 
         if event is None:
             work.result()
@@ -65,16 +65,16 @@ class EventFeed:
         response = web.StreamResponse(headers=HEADERS)
         await response.prepare(request)
         try:
-            await self._send(event, request, response, send_seconds)
-            await _within(send_seconds, response.write(_encoded(last_event(work))))
-            await _within(send_seconds, response.write_eof())
+            await self._send_events(event, request, response, send_seconds)
+            await _wait_for_client(send_seconds, response.write(_encode_event(last_event(work))))
+            await _wait_for_client(send_seconds, response.write_eof())
         except GoneError:
             if request.transport is not None:
                 request.transport.abort()
 
         return response
 
-    async def _send(
+    async def _send_events(
         self,
         event: dict[str, Any] | None,
         request: web.Request,
@@ -86,11 +86,11 @@ class EventFeed:
         while event is not None:
             silent = 0.0 if event else silent + LOOK_SECONDS
             if event or silent >= SILENT_SECONDS:
-                await _within(send_seconds, response.write(_encoded(event)))
+                await _wait_for_client(send_seconds, response.write(_encode_event(event)))
                 silent = 0.0
-            event = await self._next(request)
+            event = await self._next_event(request)
 
-    async def _next(self, request: web.Request) -> dict[str, Any] | None:
+    async def _next_event(self, request: web.Request) -> dict[str, Any] | None:
         """Return the next event; an empty one if none comes for a while."""
         if request.transport is None or request.transport.is_closing():
             raise GoneError
@@ -100,14 +100,14 @@ class EventFeed:
             return {}
 
 
-async def _within(seconds: float, sending: Awaitable[None]) -> None:
+async def _wait_for_client(seconds: float, sending: Awaitable[None]) -> None:
     try:
         await asyncio.wait_for(sending, seconds)
     except (asyncio.TimeoutError, ConnectionError):
         raise GoneError from None
 
 
-def _encoded(event: dict[str, Any]) -> bytes:
+def _encode_event(event: dict[str, Any]) -> bytes:
     """Write an event; one without fields is a comment, which clients ignore."""
     if not event:
         return b": recognising\n\n"

@@ -50,7 +50,7 @@ class Start:
     token: str | None = None
 
 
-def signal_of(text: str) -> tuple[str, dict[str, Any]]:
+def parse_signal(text: str) -> tuple[str, dict[str, Any]]:
     """Parse a text message: its signal (start or end), and all its fields.
 
     Raises:
@@ -75,27 +75,27 @@ def signal_of(text: str) -> tuple[str, dict[str, Any]]:
     return signal, message
 
 
-def start_of(message: dict[str, Any]) -> Start:
+def parse_start(message: dict[str, Any]) -> Start:
     """Read a start signal. Unknown fields are ignored, as in WeNet.
 
     Raises:
         RefusedError: a field has the wrong type, or is out of range.
     """
-    score = _number(message, "hot_word_score", None)
+    score = _read_number(message, "hot_word_score", None)
     if score is not None and not -MOST_SCORE <= score <= MOST_SCORE:
         raise RefusedError(f"hot_word_score: expected -100 to 100, found {score}")
 
     return Start(
-        nbest=_whole(message, "nbest", 1, (1, MOST_NBEST)) or 1,
-        continuous_decoding=_flag(message, "continuous_decoding"),
-        sample_rate=_whole(message, "sample_rate", None, RATES),
-        hot_words=phrases_of(message.get("hot_words") or []),
+        nbest=_whole_number(message, "nbest", 1, (1, MOST_NBEST)) or 1,
+        continuous_decoding=_read_flag(message, "continuous_decoding"),
+        sample_rate=_whole_number(message, "sample_rate", None, RATES),
+        hot_words=parse_phrases(message.get("hot_words") or []),
         hot_word_score=score,
         token=None if message.get("token") is None else str(message["token"]),
     )
 
 
-def phrases_of(value: Any) -> tuple[str, ...]:
+def parse_phrases(value: Any) -> tuple[str, ...]:
     """Read hot words from a list of texts, or from a text with one phrase a line.
 
     Raises:
@@ -144,7 +144,7 @@ def check_scores(phrases: Sequence[str]) -> None:
         raise RefusedError(f"hot_words: a score may be -100 to 100, found {largest:g} in size")
 
 
-def fitting(phrases: Iterable[str], taken: Sequence[str]) -> list[str]:
+def fitting_phrases(phrases: Iterable[str], taken: Sequence[str]) -> list[str]:
     """Return the first of the phrases that fit into the limits of number and length, beside those
     that are taken.
     """
@@ -159,7 +159,7 @@ def fitting(phrases: Iterable[str], taken: Sequence[str]) -> list[str]:
     return kept
 
 
-def ready(
+def server_ready(
     streaming: bool, reason: str, sample_rate: int, warnings: Sequence[str]
 ) -> dict[str, Any]:
     """Make the answer to `start`.
@@ -184,7 +184,7 @@ def partial_result(texts: Sequence[str]) -> dict[str, Any]:
     return {
         "status": "ok",
         "type": "partial_result",
-        "nbest": _json([{"sentence": text} for text in texts]),
+        "nbest": _to_json([{"sentence": text} for text in texts]),
     }
 
 
@@ -201,11 +201,11 @@ def final_result(segment: TranscriptSegment, texts: Sequence[str]) -> dict[str, 
     nbest[0]["word_pieces"] = word_pieces
 
     # `segment` is our field. WeNet has the n-best list as a text that holds JSON.
-    segment_fields = {**segment.to_dict(), "cues": [cue_of(cue) for cue in segment.cues()]}
+    segment_fields = {**segment.to_dict(), "cues": [cue_fields(cue) for cue in segment.cues()]}
     return {
         "status": "ok",
         "type": "final_result",
-        "nbest": _json(nbest),
+        "nbest": _to_json(nbest),
         "segment": segment_fields,
     }
 
@@ -216,12 +216,12 @@ def speech_end(warnings: Sequence[str]) -> dict[str, Any]:
     return {"status": "ok", "type": "speech_end", **our_fields}
 
 
-def failed(message: str) -> dict[str, Any]:
+def stream_failed(message: str) -> dict[str, Any]:
     """Make the message that ends a stream with a reason."""
     return {"status": "failed", "message": message}
 
 
-def error_of(status: int, message: str) -> dict[str, Any]:
+def api_error(status: int, message: str) -> dict[str, Any]:
     """Make an error as OpenAI's API has it.
 
     Args:
@@ -232,16 +232,16 @@ def error_of(status: int, message: str) -> dict[str, Any]:
     return {"message": message, "type": error_type, "param": None, "code": None}
 
 
-def cue_of(cue: Cue) -> dict[str, Any]:
+def cue_fields(cue: Cue) -> dict[str, Any]:
     """Make the JSON object of a subtitle; times in seconds."""
     return {"start": round(cue.start, 3), "end": round(cue.end, 3), "text": cue.text}
 
 
-def _json(value: Any) -> str:
+def _to_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _whole(
+def _whole_number(
     message: dict[str, Any], name: str, default: int | None, allowed: tuple[int, int]
 ) -> int | None:
     """Return a whole number of a message, from the first to the last of those `allowed`.
@@ -249,7 +249,7 @@ def _whole(
     Raises:
         RefusedError: it is another one.
     """
-    value = _number(message, name, default)
+    value = _read_number(message, name, default)
     if value is None:
         return None
 
@@ -261,7 +261,7 @@ def _whole(
     return int(value)
 
 
-def _number(message: dict[str, Any], name: str, default: float | None) -> float | None:
+def _read_number(message: dict[str, Any], name: str, default: float | None) -> float | None:
     value = message.get(name, default)
     if value is None:
         return default
@@ -271,7 +271,7 @@ def _number(message: dict[str, Any], name: str, default: float | None) -> float 
     return value
 
 
-def _flag(message: dict[str, Any], name: str) -> bool:
+def _read_flag(message: dict[str, Any], name: str) -> bool:
     value = message.get(name, False)
     if not isinstance(value, bool):
         raise RefusedError(f"{name}: expected true or false, found {value!r:.40}")

@@ -63,7 +63,7 @@ async def serve(server: Server, host: str, port: int, context: ssl.SSLContext | 
         loop.add_signal_handler(
             signal.SIGINT, lambda: (at_once if stopping.is_set() else stopping).set()
         )
-        log.info("serving %s on %s", server.name, url_of(listening, context is not None))
+        log.info("serving %s on %s", server.name, page_url(listening, context is not None))
         await stopping.wait()
         log.info("stopping: open utterances are finished; Ctrl-C again: at once")
         listening.close()
@@ -115,7 +115,7 @@ class FullLog:
             log.error("error: no connection can be accepted: %s (ulimit -n)", error.strerror)
 
 
-def url_of(listening: asyncio.Server, is_secure: bool) -> str:
+def page_url(listening: asyncio.Server, is_secure: bool) -> str:
     """Return where the page is; an address for a browser on this machine if the server listens on
     all.
     """

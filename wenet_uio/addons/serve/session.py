@@ -33,7 +33,8 @@ log = logging.getLogger(__name__)
 class Session:
     """Take the messages of one client, and send the results of its stream.
 
-    Two tasks share a session: `_receive` reads messages, `_send` writes results. `_finish` ends both.
+    Two tasks share a session: `_receive_messages` reads messages, `_send_messages` writes results.
+    `_finish_session` ends both.
     """
 
     def __init__(
@@ -85,10 +86,10 @@ class Session:
         if request.transport is not None:
             request.transport.set_write_buffer_limits(UNSENT)
 
-        receiving = asyncio.create_task(self._receive(socket))
-        pinging = asyncio.create_task(_ping(socket))
+        receiving = asyncio.create_task(self._receive_messages(socket))
+        pinging = asyncio.create_task(_keep_pinging(socket))
         try:
-            await self._send(socket)
+            await self._send_messages(socket)
             receiving.cancel()
             # The closing handshake reads from the socket; two readers at once are an error.
             await asyncio.wait((receiving,))
@@ -111,9 +112,9 @@ class Session:
         """End the stream as after the signal `end`, because the server stops."""
         self._code = WSCloseCode.GOING_AWAY
         if self._seat is None:
-            self._finish()
+            self._finish_session()
         else:
-            self._end()
+            self._end_stream()
 
     def refuse(self, error: Exception) -> None:
         """Send the reason to the client, then disconnect.
@@ -132,10 +133,10 @@ class Session:
             error = RuntimeError("the server failed at this stream")
             self._code = WSCloseCode.INTERNAL_ERROR
 
-        self._unsent.append(messages.failed(str(error)))
-        self._finish()
+        self._unsent.append(messages.stream_failed(str(error)))
+        self._finish_session()
 
-    async def _send(self, socket: web.WebSocketResponse) -> None:
+    async def _send_messages(self, socket: web.WebSocketResponse) -> None:
         """Send messages until the stream has finished or the client has vanished.
 
         Raises:
@@ -152,7 +153,7 @@ class Session:
             self._news.clear()
             await self._news.wait()
 
-    async def _receive(self, socket: web.WebSocketResponse) -> None:
+    async def _receive_messages(self, socket: web.WebSocketResponse) -> None:
         """Take messages until the stream has finished or the client has vanished."""
         try:
             # Before Python 3.12 a `wait_for` whose message has just come swallows the cancellation
@@ -175,7 +176,7 @@ class Session:
         except Exception as error:  # without an answer, the client would wait forever
             self.refuse(error)
         finally:
-            self._finish()
+            self._finish_session()
 
     async def _next_message(self, socket: web.WebSocketResponse) -> WSMessage | None:
         """Wait for a message; None: there is none yet, and the client is not idle.
@@ -213,15 +214,15 @@ class Session:
 
     async def _take_signal(self, text: str) -> None:
         """Take a signal of the client: start, then end."""
-        signal, message = messages.signal_of(text)
+        signal, message = messages.parse_signal(text)
         if signal == "end":
             if self._seat is None:
                 raise RefusedError("the signal start comes before the signal end")
-            self._end()
+            self._end_stream()
         elif self._seat is not None:
             raise RefusedError("a second signal start: connect again for the next stream")
         else:
-            start = self._start = messages.start_of(message)
+            start = self._start = messages.parse_start(message)
             self._admit(start)
 
             self._rate = start.sample_rate or self._ready["sample_rate"]
@@ -280,7 +281,7 @@ class Session:
 
         if news.opened:
             fields = {**self._ready, "sample_rate": self._rate}
-            self._put(messages.ready(**fields, warnings=self._warnings))
+            self._queue_message(messages.server_ready(**fields, warnings=self._warnings))
 
         for event in news.events:
             self._take_event(event)
@@ -298,13 +299,13 @@ class Session:
 
         if isinstance(event, Partial):
             if event.texts[0]:
-                self._put(messages.partial_result(event.texts))
+                self._queue_message(messages.partial_result(event.texts))
             return
 
         self._metrics.utterances.inc()
         # Long silence ends utterances too; a continuous stream leaves out their empty texts.
         if event.texts[0] or event.rule == END or not self._start.continuous_decoding:
-            self._put(messages.final_result(event.segment, event.texts))
+            self._queue_message(messages.final_result(event.segment, event.texts))
         if not self._start.continuous_decoding and event.rule != END:
             self._end_speech()
 
@@ -313,22 +314,22 @@ class Session:
         if self._half_sample:
             warnings.append("audio: an odd number of bytes; the last byte is left out")
 
-        self._put(messages.speech_end(warnings))
-        self._finish()
+        self._queue_message(messages.speech_end(warnings))
+        self._finish_session()
 
-    def _put(self, message: dict[str, Any]) -> None:
+    def _queue_message(self, message: dict[str, Any]) -> None:
         """Queue a message. A newer partial result replaces one that was not sent yet."""
         if self._unsent and self._unsent[-1].get("type") == "partial_result" == message["type"]:
             self._unsent.pop()
         self._unsent.append(message)
         self._news.set()
 
-    def _end(self) -> None:
+    def _end_stream(self) -> None:
         if not self._ending and self._seat is not None:
             self._ending = True
             self._engine.end(self._seat)
 
-    def _finish(self) -> None:
+    def _finish_session(self) -> None:
         self._ending = self._finished = True
         self._news.set()
         self._encoded.set()
@@ -359,7 +360,7 @@ class Socket(web.WebSocketResponse):
         await connection.linger(CLOSING)
 
 
-async def _ping(socket: web.WebSocketResponse) -> None:
+async def _keep_pinging(socket: web.WebSocketResponse) -> None:
     """Ping until the connection is closed.
 
     Answers are not awaited: a client that is slowed down cannot send any.
@@ -368,5 +369,5 @@ async def _ping(socket: web.WebSocketResponse) -> None:
         await asyncio.sleep(HEARTBEAT)
         try:
             await socket.ping()
-        except ConnectionError:  # `_receive` sees the lost connection too
+        except ConnectionError:  # `_receive_messages` sees the lost connection too
             return

@@ -30,11 +30,11 @@ from wenet_uio.addons.serve.messages import (
     MOST_TOTAL_CHARACTERS,
     LimitError,
     RefusedError,
+    api_error,
     check_scores,
-    cue_of,
-    error_of,
-    fitting,
-    phrases_of,
+    cue_fields,
+    fitting_phrases,
+    parse_phrases,
 )
 from wenet_uio.addons.serve.metrics import Metrics
 from wenet_uio.addons.serve.options import ServeOptions
@@ -119,23 +119,23 @@ class Transcriptions:
         # Others may have taken the places while this recording arrived.
         self._check_room()
         job = Job(upload, task, EventFeed() if upload.streams else None)
-        self._count(1)
+        self._change_count(1)
         try:
             if job.feed is not None:
-                return await self._streamed(job, job.feed, request)
-            transcript, warnings = await self._done(job, request)
+                return await self._answer_in_events(job, job.feed, request)
+            transcript, warnings = await self._wait_for_text(job, request)
         finally:
             job.gone.set()
-            self._count(-1)
+            self._change_count(-1)
 
         self._metrics.audio.labels("recording").inc(transcript.seconds)
-        return written(transcript, warnings, job, self._recogniser)
+        return format_answer(transcript, warnings, job, self._recogniser)
 
-    async def _streamed(
+    async def _answer_in_events(
         self, job: Job, feed: EventFeed, request: web.Request
     ) -> web.StreamResponse:
         """Answer with events; when this returns, the thread has finished with the recording."""
-        work = self._thread.submit(self._transcribe, job)
+        work = self._thread.submit(self._transcribe_job, job)
         result = asyncio.wrap_future(work)
         last_event = partial(self._last_event, job)
         try:
@@ -150,14 +150,14 @@ class Transcriptions:
         try:
             transcript, warnings = work.result()
         except (RefusedError, AudioError) as error:
-            return {"type": "error", "error": error_of(HTTPStatus.BAD_REQUEST, str(error))}
+            return {"type": "error", "error": api_error(HTTPStatus.BAD_REQUEST, str(error))}
         except Exception:
             log.exception("error: a recording failed while its text was sent")
             message = "the server failed at this request"
-            return {"type": "error", "error": error_of(HTTPStatus.INTERNAL_SERVER_ERROR, message)}
+            return {"type": "error", "error": api_error(HTTPStatus.INTERNAL_SERVER_ERROR, message)}
 
         self._metrics.audio.labels("recording").inc(transcript.seconds)
-        content = content_of(transcript, warnings, job, self._recogniser)
+        content = answer_content(transcript, warnings, job, self._recogniser)
         return {"type": "transcript.text.done", **content}
 
     def _check_room(self) -> None:
@@ -166,17 +166,17 @@ class Transcriptions:
                 "max_uploads", f"{self.busy} recordings are in work or wait; try again later"
             )
 
-    def _count(self, change: int) -> None:
+    def _change_count(self, change: int) -> None:
         self.busy += change
         self._metrics.uploads.set(self.busy)
 
-    async def _done(self, job: Job, request: web.Request) -> Transcribed:
+    async def _wait_for_text(self, job: Job, request: web.Request) -> Transcribed:
         """Transcribe in the thread; return the transcript, and warnings for the client.
 
         Raises:
             GoneError: the client has vanished, and the thread has given up its recording.
         """
-        work = self._thread.submit(self._transcribe, job)
+        work = self._thread.submit(self._transcribe_job, job)
         result = asyncio.wrap_future(work)
         while not (await asyncio.wait((result,), timeout=GONE_AFTER))[0]:
             if request.transport is None or request.transport.is_closing():
@@ -187,13 +187,13 @@ class Transcriptions:
 
         return await result
 
-    def _transcribe(self, job: Job) -> Transcribed:
+    def _transcribe_job(self, job: Job) -> Transcribed:
         """Recognise a recording, in the thread for recordings; tells each new segment.
 
         Raises:
             RefusedError, LimitError, AudioError: the recording is not taken, or cannot be read.
         """
-        options, warnings = self._options_of(job.upload.fields, job.task)
+        options, warnings = self._request_options(job.upload.fields, job.task)
         if is_array(job.upload.audio) and not self._allow_tensors:
             raise RefusedError(
                 "file: an array or a tensor instead of audio; send wav or flac (--allow_tensors)"
@@ -211,40 +211,42 @@ class Transcriptions:
 
             if info.cut_short:
                 warnings = [*warnings, info.cut_short]
-            self._tell(job, segments, duration)
+            self._send_segment(job, segments, duration)
             for _, segment in self._recogniser.iterate([recording], options):
                 if isinstance(segment, Exception):
                     raise segment
                 job.check()
                 segments.append(segment)
-                self._tell(job, segments, duration)
+                self._send_segment(job, segments, duration)
 
         return Transcript(tuple(segments), recording.seconds), warnings
 
-    def _tell(self, job: Job, segments: Sequence[TranscriptSegment], duration: float) -> None:
+    def _send_segment(
+        self, job: Job, segments: Sequence[TranscriptSegment], duration: float
+    ) -> None:
         """Send the event of the last segment, if the answer comes in events."""
         if job.feed is None:
             return
 
         event = delta_event(segments, duration)
         if segments and job.upload.response_format == "verbose_json":
-            event["segment"] = _segment(len(segments) - 1, segments[-1], self._recogniser)
+            event["segment"] = _segment_fields(len(segments) - 1, segments[-1], self._recogniser)
         job.feed.put(event)
 
-    def _options_of(
+    def _request_options(
         self, fields: Mapping[str, str], task: str
     ) -> tuple[TranscribeOptions, list[str]]:
         """Return the options of the server with the task, language and hot words of a request, and
         what is said of them.
         """
-        options = self._with_language(fields.get("language"))
+        options = self._language_options(fields.get("language"))
         if fields.get("channel"):
-            options = replace(options, channel=_channel(fields["channel"]))
+            options = replace(options, channel=_parse_channel(fields["channel"]))
         if task == "translate":
             options = replace(options, decoding={**options.decoding, "task": task})
 
-        wanted = phrases_of(fields.get("hot_words", ""))
-        prompted, warnings = _prompted(fields.get("prompt", ""), wanted)
+        wanted = parse_phrases(fields.get("hot_words", ""))
+        prompted, warnings = _prompt_phrases(fields.get("prompt", ""), wanted)
         if not (wanted or prompted or warnings):
             return options, []
 
@@ -256,12 +258,12 @@ class Transcriptions:
                 )
             return options, [f"prompt: not used in the mode {mode}"]
 
-        known, unknown = spelled([*wanted, *prompted], self._recogniser)
+        known, unknown = spellable_phrases([*wanted, *prompted], self._recogniser)
         hot_words = [*options.hot_words, *known]
         check_scores(hot_words)
         return replace(options, hot_words=hot_words), unknown + warnings
 
-    def _with_language(self, language: str | None) -> TranscribeOptions:
+    def _language_options(self, language: str | None) -> TranscribeOptions:
         """Return the options of the server; a model that is asked for a language transcribes in
         that of the request.
         """
@@ -274,7 +276,7 @@ class Transcriptions:
         return replace(self._options, decoding={**self._options.decoding, "language": language})
 
 
-def _channel(text: str) -> ChosenChannel:
+def _parse_channel(text: str) -> ChosenChannel:
     """Return the channel of a request.
 
     Raises:
@@ -286,7 +288,9 @@ def _channel(text: str) -> ChosenChannel:
         raise RefusedError(f"channel: {error}") from None
 
 
-def spelled(phrases: Sequence[str], recogniser: SpeechRecogniser) -> tuple[list[str], list[str]]:
+def spellable_phrases(
+    phrases: Sequence[str], recogniser: SpeechRecogniser
+) -> tuple[list[str], list[str]]:
     """Return the phrases that the units can spell, and a warning that names the others. The
     warning is for the client; it is not logged.
     """
@@ -297,24 +301,30 @@ def spelled(phrases: Sequence[str], recogniser: SpeechRecogniser) -> tuple[list[
     return known, warnings
 
 
-def _prompted(prompt: str, wanted: Sequence[str]) -> tuple[list[str], list[str]]:
+def _prompt_phrases(prompt: str, wanted: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the phrases of a prompt that fit beside those of `hot_words`, and warnings about the
     others: OpenAI's prompts may be prose.
     """
     parts = map(str.strip, _BETWEEN_PHRASES.split(prompt))
     phrases = [phrase for phrase in dict.fromkeys(parts) if phrase and phrase not in wanted]
     short = [phrase for phrase in phrases if len(phrase) <= MOST_PHRASE_CHARACTERS]
-    kept = fitting(short, wanted)
-    counts = {
-        f"phrases of more than {MOST_PHRASE_CHARACTERS} characters": len(phrases) - len(short),
-        f"phrases beyond the first {MOST_PHRASES} phrases and {MOST_TOTAL_CHARACTERS} characters": (
-            len(short) - len(kept)
-        ),
-    }
-    return kept, [f"prompt: left out {count} {name}" for name, count in counts.items() if count]
+    kept = fitting_phrases(short, wanted)
+    warnings: list[str] = []
+    if len(short) < len(phrases):
+        warnings.append(
+            f"prompt: left out {len(phrases) - len(short)} phrases of more than "
+            f"{MOST_PHRASE_CHARACTERS} characters"
+        )
+    if len(kept) < len(short):
+        warnings.append(
+            f"prompt: left out {len(short) - len(kept)} phrases beyond the first {MOST_PHRASES} "
+            f"phrases and {MOST_TOTAL_CHARACTERS} characters"
+        )
+
+    return kept, warnings
 
 
-def written(
+def format_answer(
     transcript: Transcript, warnings: list[str], job: Job, recogniser: SpeechRecogniser
 ) -> web.Response:
     """Return the answer in the format of the request."""
@@ -326,28 +336,27 @@ def written(
     if response_format == "vtt":
         return web.Response(text=f"{transcript.to_vtt()}\n", content_type="text/vtt")
 
-    content = content_of(transcript, warnings, job, recogniser)
+    content = answer_content(transcript, warnings, job, recogniser)
     return web.Response(
         text=json.dumps(content, ensure_ascii=False), content_type="application/json"
     )
 
 
-def content_of(
+def answer_content(
     transcript: Transcript, warnings: list[str], job: Job, recogniser: SpeechRecogniser
 ) -> dict[str, Any]:
     """Return the content of the answer as JSON."""
     content: dict[str, Any] = {"text": transcript.text}
     requested = job.upload.fields.get("language", "")
     if job.upload.response_format == "verbose_json":
+        languages = [segment.language for segment in transcript.segments if segment.language]
         content = {
             "task": job.task,
-            "language": next(
-                (segment.language for segment in transcript.segments if segment.language), requested
-            ),
+            "language": languages[0] if languages else requested,
             "duration": round(transcript.seconds, 3),
             **content,
             "segments": [
-                _segment(number, segment, recogniser)
+                _segment_fields(number, segment, recogniser)
                 for number, segment in enumerate(transcript.segments)
             ],
             "words": [word.to_dict() for word in transcript.words],
@@ -366,30 +375,36 @@ def delta_event(segments: Sequence[TranscriptSegment], duration: float) -> dict[
         segments: all that are recognised so far; with none the event says that the work begins.
         duration: of the recording, in seconds.
     """
-    previous, last = [None, None, *segments][-2:]
+    delta, seconds = "", 0.0
+    if segments:
+        previous = segments[-2] if len(segments) > 1 else None
+        delta, seconds = added_text(previous, segments[-1]), round(segments[-1].end, 3)
+
     return {
         "type": "transcript.text.delta",
-        "delta": added_text(previous, last) if last else "",
-        "seconds": round(segments[-1].end, 3) if segments else 0.0,
+        "delta": delta,
+        "seconds": seconds,
         "duration": round(duration, 3),
     }
 
 
-def _segment(
+def _segment_fields(
     number: int, segment: TranscriptSegment, recogniser: SpeechRecogniser
 ) -> dict[str, Any]:
     """Return a segment with the fields of OpenAI's API; null where our models have no such value."""
     symbols = recogniser.recogniser.tokenizer.symbols
     log_probs = [math.log(max(token.confidence, 1e-30)) for token in segment.tokens]
+    mean_log_prob = sum(log_probs) / len(log_probs) if log_probs else 0.0
     text = segment.text.encode()
+    compression = len(text) / len(zlib.compress(text)) if text else 0.0
     return {
         "id": number,
         "seek": round(segment.start * 100),
         **segment.to_dict(),
         "tokens": [symbols[token.text] for token in segment.tokens],
         "temperature": 0.0,
-        "avg_logprob": sum(log_probs) / len(log_probs) if log_probs else 0.0,
-        "compression_ratio": len(text) / len(zlib.compress(text)) if text else 0.0,
+        "avg_logprob": mean_log_prob,
+        "compression_ratio": compression,
         "no_speech_prob": None,
-        "cues": [cue_of(cue) for cue in segment.cues()],
+        "cues": [cue_fields(cue) for cue in segment.cues()],
     }

@@ -145,13 +145,13 @@ class _Form:
         if name == "file":
             if self._audio is not None:
                 raise RefusedError("file: found twice; send one recording a request")
-            self._audio = await self._content(part, self._limits.max_upload_bytes)
+            self._audio = await self._read_part(part, self._limits.max_upload_bytes)
             return
 
         self._room -= len(part.name)
-        text = await self._content(part, self._room)
+        text = await self._read_part(part, self._room)
         self._room -= len(text)
-        self._set(name, text.decode("utf-8", "replace"), is_list=part.name.endswith("[]"))
+        self._set_field(name, text.decode("utf-8", "replace"), is_list=part.name.endswith("[]"))
 
     def upload(self) -> Upload:
         """Return all parts.
@@ -163,7 +163,7 @@ class _Form:
             raise RefusedError("file: missing or empty")
         return Upload(self._audio, self._fields)
 
-    def _set(self, name: str, text: str, *, is_list: bool) -> None:
+    def _set_field(self, name: str, text: str, *, is_list: bool) -> None:
         """Keep the text of a field, or add it to that of a list.
 
         Raises:
@@ -176,7 +176,7 @@ class _Form:
 
         self._fields[name] = text
 
-    async def _content(self, part: BodyPartReader, most: int) -> bytes:
+    async def _read_part(self, part: BodyPartReader, most: int) -> bytes:
         """Read a part of the form.
 
         Raises:
@@ -187,7 +187,7 @@ class _Form:
             part.read_chunk(READ_BYTES), self._limits.idle_seconds
         ):
             if len(content) + len(chunk) > most:
-                raise LimitError("max_upload_bytes", _too_large(part, most))
+                raise LimitError("max_upload_bytes", _size_message(part, most))
 
             self._take(len(chunk))
             content += chunk
@@ -195,7 +195,7 @@ class _Form:
         return bytes(content)
 
 
-def _too_large(part: BodyPartReader, most: int) -> str:
+def _size_message(part: BodyPartReader, most: int) -> str:
     if part.name == "file":
         return f"file: at most {most} bytes"
     return f"{part.name:.40}: all fields may have {MOST_FIELD_BYTES} bytes"
