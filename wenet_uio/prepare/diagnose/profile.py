@@ -220,8 +220,8 @@ class _TimedReader(BatchReader):
         super().__init__(reader.corpus, reader.conf, Chains(*timed_chains), reader.keep_int16)
         self._clock = clock
 
-    def _reads(self, refs: list[SampleRef]) -> list[Callable[[], Utterance]]:
-        return [_time_calls(read, READ, self._clock) for read in super()._reads(refs)]
+    def _start_reads(self, refs: list[SampleRef]) -> list[Callable[[], Utterance]]:
+        return [_time_calls(read, READ, self._clock) for read in super()._start_reads(refs)]
 
     def example(self, ref: SampleRef, seed: int, read: Callable[[], Utterance]) -> Example:
         with self._clock(DECODE):
