@@ -63,7 +63,7 @@ def bars(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(table.SOURCES, "bars", "toy_bars:BARS")
     # The sections of all types are remembered.
-    for remembered in (table.source_sections, table._keys_of_all_types):
+    for remembered in (table.source_sections, table._all_keys):
         remembered.cache_clear()
 
     lines = []
@@ -76,7 +76,7 @@ def bars(tmp_path, monkeypatch):
     (tmp_path / "a.bars").write_text("".join(f"{u.key}|{u.wav}|{u.text}\n" for u in lines))
     yield str(tmp_path / "a.bars")
     sys.modules.pop("toy_bars", None)
-    for remembered in (table.source_sections, table._keys_of_all_types):
+    for remembered in (table.source_sections, table._all_keys):
         remembered.cache_clear()
 
 
