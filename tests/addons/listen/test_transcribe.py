@@ -18,7 +18,7 @@ from wenet_uio.addons.listen.speech import MARGIN
 from wenet_uio.audio.read import AudioReader
 from wenet_uio.search import MODES
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 RATE = 16000
 ENERGY = ("--detector", "energy", "--window", "10")
 """For recordings of 12 s in which bursts of noise stand for speech."""
@@ -271,7 +271,7 @@ def test_wrong_options_are_named(audio, capsys, options, message):
 @pytest.mark.all
 def test_the_benchmark_compares_a_long_recording_with_its_utterances(folder, monkeypatch, capsys):
     Path("avg.pt").symlink_to("model.pt")
-    monkeypatch.syspath_prepend(str(ROOT / "lab" / "benchmark"))
+    monkeypatch.syspath_prepend(str(ROOT / "lab/benchmark"))
     tool = importlib.import_module("transcribe")
     joined = ["--data_list", "raw.list", "--minutes", "0.2", "--pauses", "0.5", "1"]
     options = ["--pause", "0.3", *ENERGY]
