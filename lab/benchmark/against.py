@@ -22,12 +22,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from provenance import provenance
+from provenance import benchmark_parser, provenance
 from tqdm import tqdm
 
 from wenet_uio.base.cli import run
 
 ROOT = Path(__file__).resolve().parents[2]
+PLACES = ("lab/benchmark", "benchmark", "tools/benchmark")
+"""Folders of the benchmarks, those of earlier commits last."""
 
 
 @contextmanager
@@ -58,10 +60,7 @@ def figures(tree: Path, benchmark: str, options: list[str]) -> dict[str, float]:
     Raises:
         ValueError: the benchmark failed.
     """
-    folder = tree / "benchmark"
-    if not folder.is_dir():  # commits before the move to the top
-        folder = tree / "tools/benchmark"
-
+    folder = next(tree / place for place in PLACES if (tree / place).is_dir())
     command = [sys.executable, str(folder / benchmark), "--json", *options]
     environment = {**os.environ, "PYTHONPATH": str(tree)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tree)
@@ -115,17 +114,12 @@ def compare(
 
 def parse_arguments() -> tuple[argparse.Namespace, list[str]]:
     """Parse the command line; what is not known here is for the benchmark."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument("commit", help="what git calls it: a hash, a tag, HEAD~3")
     parser.add_argument(
         "benchmark", help="file in benchmark that has --json, such as train_step.py"
     )
     parser.add_argument("--turns", type=int, default=3, help="runs of both (default: %(default)s)")
-    parser.add_argument(
-        "--json", action="store_true", help="print all figures as JSON on the last line"
-    )
 
     return parser.parse_known_args()
 

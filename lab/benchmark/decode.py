@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from provenance import benchmark_parser
 
 from tests.support.search.plain_search import (
     plain_hot_words,
@@ -164,9 +165,7 @@ def parse_arguments() -> argparse.Namespace:
     Raises:
         ValueError: --model without --data_list.
     """
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument(
         "--utterances",
         type=int,
@@ -195,9 +194,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--beam_size", type=int, default=10, help="default: %(default)s")
     parser.add_argument(
         "--batch_size", type=int, default=32, help="utterances of a batch (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print all figures as JSON on the last line"
     )
     add_trust_code(parser)
     args = parser.parse_args()

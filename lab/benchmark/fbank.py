@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from statistics import median
 
 import torch
-from provenance import provenance, settings
+from provenance import benchmark_parser, provenance, settings
 from torchaudio.compliance import kaldi
 
 from wenet_uio.base.cli import run
@@ -116,9 +116,7 @@ def measure(
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--repeats", type=int, default=9, help="repeats (default: %(default)s)")
     parser.add_argument(
         "--seconds",
@@ -128,9 +126,6 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--threads", type=int, default=1, help="threads of torch (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print all figures as JSON on the last line"
     )
 
     return parser.parse_args()

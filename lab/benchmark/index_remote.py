@@ -26,7 +26,7 @@ from statistics import median
 
 import numpy as np
 import soundfile
-from provenance import cpu_seconds, settings
+from provenance import benchmark_parser, cpu_seconds, settings
 from slow_server import serve
 
 from wenet_uio.base.cli import run
@@ -113,9 +113,7 @@ def measure(data_list: Path, data_type: DataType, log: Path) -> dict[str, float]
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument(
         "--tars", type=int, default=1000, help="small tars; 0: no tars (default: %(default)s)"
     )
@@ -164,9 +162,6 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--repeats", type=int, default=3, help="times that each list is indexed (default: 3)"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print all figures as JSON on the last line"
     )
 
     return parser.parse_args()

@@ -61,7 +61,7 @@ import torch
 from corpus import MEAN, RATE, open_loader, write_audio
 from loader_formats import SHARD_SIZE, WRITERS, list_of, type_of, use_cache, write_format
 from loader_peers import lhotse_batches, webdataset_batches, write_shar
-from provenance import cpu_seconds, provenance
+from provenance import benchmark_parser, cpu_seconds, provenance
 
 from wenet_uio.base.cli import run
 from wenet_uio.base.executor import Executor
@@ -294,9 +294,7 @@ def compare(results: list[dict[str, Any]]) -> dict[str, Any]:
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument(
         "--hours", type=float, default=4.6, help="hours of audio (default: %(default)s)"
     )
@@ -314,9 +312,6 @@ def parse_arguments() -> argparse.Namespace:
         "--folder",
         type=Path,
         help="keep the corpus here for later runs (default: a temporary folder)",
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print all figures as JSON on the last line"
     )
     parser.add_argument(
         "--workers",

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from provenance import provenance
+from provenance import benchmark_parser, provenance
 from tqdm import tqdm
 from train_step import BINS, FRAMES_PER_SECOND, MODEL, make_batches, make_engine
 
@@ -132,9 +132,7 @@ def measure_memory(layer: str, lengths: dict[tuple[int, int], list[float]]) -> l
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument(
         "--input_layers", nargs="*", default=["conv2d", "dwconv2d8"], help="default: %(default)s"
     )
@@ -168,9 +166,6 @@ def parse_arguments() -> argparse.Namespace:
         nargs=2,
         default=[128, 128],
         help="att_context_size of long audio (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print all figures as JSON on the last line"
     )
 
     return parser.parse_args()

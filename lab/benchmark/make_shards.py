@@ -29,7 +29,7 @@ from statistics import median
 from typing import Any, Literal, NamedTuple
 
 from corpus import MEAN, write_audio
-from provenance import cpu_seconds, provenance, settings
+from provenance import benchmark_parser, cpu_seconds, provenance, settings
 
 from wenet_uio.base.cli import run
 from wenet_uio.base.executor import Executor, chunks
@@ -176,9 +176,7 @@ def compare(measured: Measured) -> list[dict[str, Any]]:
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument(
         "--hours", type=float, default=4.6, help="hours of audio (default: %(default)s)"
     )
@@ -203,9 +201,6 @@ def parse_arguments() -> argparse.Namespace:
         help="numbers of processes (default: 1 2)",
     )
     parser.add_argument("--repeats", type=int, default=3, help="rounds (default: %(default)s)")
-    parser.add_argument(
-        "--json", action="store_true", help="print all figures as JSON on the last line"
-    )
 
     return parser.parse_args()
 

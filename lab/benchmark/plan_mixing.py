@@ -15,7 +15,7 @@ import argparse
 import json
 
 from plan_vs_lhotse import IndexOnlyCorpus, lengths
-from provenance import provenance, settings
+from provenance import benchmark_parser, provenance, settings
 
 from wenet_uio.base.cli import run
 from wenet_uio.config.batch import BatchConf
@@ -44,9 +44,7 @@ def measure(args: argparse.Namespace, utterances: int, world_size: int) -> dict[
 
 def main() -> None:
     """Measure corpora of every size and print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument(
         "--utterances", nargs="+", type=int, default=[300, 1000, 3000, 10_000, 30_000, 500_000]
     )
@@ -60,9 +58,6 @@ def main() -> None:
     jitter = BatchConf().length_jitter
     parser.add_argument(
         "--length_jitter", type=float, default=jitter, help="of batch_conf (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print all figures as JSON on the last line"
     )
     args = parser.parse_args()
     print(

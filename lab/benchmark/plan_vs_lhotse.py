@@ -28,7 +28,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from provenance import commit, settings
+from provenance import benchmark_parser, commit, settings
 
 from wenet_uio import __version__
 from wenet_uio.base.cli import run
@@ -239,9 +239,7 @@ def quality(steps: Sequence[Sequence[Step]], batch_duration: float) -> dict[str,
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument(
         "--utterances", type=int, default=50_000, help="utterances (default: %(default)s)"
     )
@@ -256,9 +254,6 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--repeats", type=int, default=5, help="timed epochs of each (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print all figures as JSON on the last line"
     )
 
     return parser.parse_args()

@@ -1,4 +1,4 @@
-"""Commit, versions and machine of a measurement; CPU time."""
+"""What measurements share: the parser of their options; commit, versions and machine; CPU time."""
 
 from __future__ import annotations
 
@@ -6,10 +6,19 @@ import os
 import platform
 import resource
 import subprocess
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+
+def benchmark_parser(description: str | None) -> ArgumentParser:
+    """Return the parser of a benchmark, with --json; `description` is the docstring of the script."""
+    parser = ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--json", action="store_true", help="print all figures as JSON on the last line"
+    )
+    return parser
 
 
 def commit() -> str:

@@ -37,7 +37,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from provenance import provenance
+from provenance import benchmark_parser, provenance
 
 from wenet_uio.base.cli import run
 from wenet_uio.dataset.corpus.indexing import index_of
@@ -155,9 +155,7 @@ def read(path: Path, data_type: DataType, batches: int) -> dict[str, float]:
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     sizes = [3000, 10_000, 100_000, 1_000_000]
     parser.add_argument(
         "--data_type",
@@ -180,9 +178,6 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--repeats", type=int, default=3, help="runs of each list (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print all figures as JSON on the last line"
     )
 
     return parser.parse_args()

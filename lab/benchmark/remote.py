@@ -21,7 +21,7 @@ from statistics import median
 
 import torch
 from corpus import open_loader, write_audio
-from provenance import settings
+from provenance import benchmark_parser, settings
 from slow_server import serve
 
 from wenet_uio.base.cli import run
@@ -61,9 +61,7 @@ def epoch(data_list: Path, workers: int, warm: float) -> dict[str, float]:
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--shards", type=int, default=16, help="shards (default: %(default)s)")
     parser.add_argument(
         "--shard_size", type=int, default=200, help="utterances of a shard (default: %(default)s)"
@@ -85,9 +83,6 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--repeats", type=int, default=3, help="epochs of each kind (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print all figures as JSON on the last line"
     )
 
     return parser.parse_args()

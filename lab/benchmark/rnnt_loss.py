@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from provenance import provenance, settings
+from provenance import benchmark_parser, provenance, settings
 from torchaudio.functional import rnnt_loss
 
 from wenet_uio.base.cli import run
@@ -153,9 +153,7 @@ def apart(ours: torch.Tensor, theirs: torch.Tensor) -> float:
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     add = parser.add_argument
     add(
         "--batch_sizes",
@@ -203,7 +201,6 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         help="gigabytes that torchaudio's loss may take (default: %(default)s)",
     )
     add("--repeats", type=int, default=3, help="repeats (default: %(default)s)")
-    add("--json", action="store_true", help="print all figures as JSON on the last line")
 
     return parser.parse_args(argv)
 

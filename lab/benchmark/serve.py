@@ -39,7 +39,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from provenance import provenance, settings
+from provenance import benchmark_parser, provenance, settings
 from serve_clients import CHUNK_SECONDS, RATE, Heard, Talk, delays_of, speak_on, speak_together
 from serve_faults import flood_all, vanish_often
 from serve_model import MODE, join_recordings, talks_of, write_model
@@ -267,9 +267,7 @@ def settled(server: ServerProcess) -> dict[str, float]:
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--model", help="folder of a run that can stream (default: random weights)")
     parser.add_argument("--audio", help="folder of recordings (default: $WENET_UIO_CORPORA)")
     parser.add_argument(
@@ -308,9 +306,6 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--quick", action="store_true", help="sizes of a few seconds, which measure nothing"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print all figures as JSON on the last line"
     )
     args = parser.parse_args()
     if args.quick:

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 import numpy as np
 import soundfile
 import torch
-from provenance import provenance, settings
+from provenance import benchmark_parser, provenance, settings
 from serve_model import RATE, join_recordings, write_model
 
 from wenet_uio.addons.listen.live import Failed, advance
@@ -275,9 +275,7 @@ def measure(engines: dict[str, Any], talks: Sequence[np.ndarray]) -> Iterable[di
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument("speech", type=Path, help="folder of recordings")
     parser.add_argument(
         "--blocks", type=int, default=12, help="layers of the encoder (default: %(default)s)"
@@ -296,9 +294,6 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--seconds", type=float, default=12.0, help="of each talk (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print all figures as JSON on the last line"
     )
 
     return parser.parse_args()

@@ -35,7 +35,7 @@ from cluster import Cluster, Outcome
 from cluster_check import check
 from cluster_ranks import simulate
 from plan_scale import SparseCorpus, write_table
-from provenance import provenance
+from provenance import benchmark_parser, provenance
 
 from wenet_uio.base.cli import run
 from wenet_uio.config.batch import BatchConf
@@ -190,9 +190,7 @@ def compare() -> dict[str, Any]:
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
 
     def option(name: str, default: Any, text: str, **more: Any) -> None:
         parser.add_argument(
@@ -226,9 +224,6 @@ def parse_arguments() -> argparse.Namespace:
     option("--start_time", 2.0, "seconds until workers and prefetching start")
     parser.add_argument(
         "--check", action="store_true", help="compare the simulation with a real run"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print all figures as JSON on the last line"
     )
 
     return parser.parse_args()

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
+from provenance import benchmark_parser
 from tqdm import tqdm
 
 from wenet_uio.base.cli import run
@@ -127,9 +128,7 @@ def measure(engine: Engine, batches: list[Batch], repeats: int) -> list[Speed]:
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument(
         "--batch_size", type=int, default=16, help="utterances of a batch (default: %(default)s)"
     )
@@ -153,9 +152,6 @@ def parse_arguments() -> argparse.Namespace:
         "--dtype", choices=("fp32", "bf16", "fp16"), default="fp32", help="default: %(default)s"
     )
     parser.add_argument("--torch_compile", action="store_true", help="compile the layers")
-    parser.add_argument(
-        "--json", action="store_true", help="print all figures as JSON on the last line"
-    )
 
     return parser.parse_args()
 

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 import soundfile
 import torch
-from provenance import provenance, settings
+from provenance import benchmark_parser, provenance, settings
 
 from wenet_uio.audio.decoders import INT16_SCALE
 from wenet_uio.audio.read import read_audio
@@ -191,9 +191,7 @@ def run_tool(joined: Joined, model_dir: str, options: list[str]) -> tuple[Run, R
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument(
         "--model",
         required=True,
@@ -231,9 +229,6 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of order and pauses (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print all figures as JSON on the last line"
     )
     parser.add_argument(
         "--transcribe",

@@ -9,7 +9,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
 
 Name = TypeVar("Name")
 Part = TypeVar("Part")
@@ -77,6 +80,20 @@ def need_extra(name: str, packages: Sequence[str]) -> None:
 def lacks_add_on(error: ModuleNotFoundError) -> bool:
     """Tell whether the missing module is an add-on, which was taken away."""
     return f"{error.name}.".startswith("wenet_uio.addons.")
+
+
+def command_of_add_on(
+    module: str,
+) -> tuple[Callable[[], ArgumentParser], Callable[..., int | None]]:
+    """Return `parser` and `main` of a command of an add-on, which is imported when they are called."""
+
+    def parser() -> ArgumentParser:
+        return importlib.import_module(module).parser()
+
+    def main(arguments: Sequence[str] | None = None) -> int | None:
+        return importlib.import_module(module).main(arguments)
+
+    return parser, main
 
 
 def installed(names: Iterable[Name], load: Callable[[Name], Part]) -> Iterator[tuple[Name, Part]]:

@@ -4,25 +4,10 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
-
 from wenet_uio.base.cli import run
+from wenet_uio.base.imports import command_of_add_on
 
-
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    from wenet_uio.addons.nemo.tars import command
-
-    return command.parser()
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Make or extend the set; returns the exit status."""
-    from wenet_uio.addons.nemo.tars import command
-
-    return command.main(arguments)
-
+parser, main = command_of_add_on("wenet_uio.addons.nemo.tars.command")
 
 if __name__ == "__main__":
     run(main)

@@ -2,25 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
-
 from wenet_uio.base.cli import run
+from wenet_uio.base.imports import command_of_add_on
 
-
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    from wenet_uio.addons.runtimes import command
-
-    return command.parser()
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Export, check and write the models."""
-    from wenet_uio.addons.runtimes import command
-
-    command.main(arguments)
-
+parser, main = command_of_add_on("wenet_uio.addons.runtimes.command")
 
 if __name__ == "__main__":
     run(main)

@@ -42,6 +42,7 @@ from wenet_uio.config.command_line import (
     add_lora_options,
     add_trust_code,
     change_nothing,
+    choose_result_dir,
     config_overrides,
     device_of,
 )
@@ -132,11 +133,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
             "--result_dir"
         )
 
-    if args.result_dir is None:
-        if args.result_file is None:
-            command_line.error("the following arguments are required: --result_dir")
-        args.result_dir = str(Path(args.result_file).parent)
-
+    choose_result_dir(command_line, args)
     return args
 
 

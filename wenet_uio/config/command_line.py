@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from wenet_uio.base.hub_address import is_hub_address, named_model, require_no_name
@@ -114,6 +115,17 @@ def add_lora_options(parser: argparse.ArgumentParser, *, training: bool) -> None
     group.add_argument(
         "--lora_dropout", metavar="RATE", help="dropout before the product (default: the config's)"
     )
+
+
+def choose_result_dir(command_line: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Set --result_dir to the folder of --result_file, WeNet's option, if it is not stated.
+
+    Without both, the command ends with its usage.
+    """
+    if args.result_dir is None:
+        if args.result_file is None:
+            command_line.error("the following arguments are required: --result_dir")
+        args.result_dir = str(Path(args.result_file).parent)
 
 
 def config_overrides(args: argparse.Namespace) -> list[str]:

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 
@@ -39,6 +38,7 @@ from wenet_uio.config.command_line import (
     add_gpu_option,
     add_trust_code,
     change_nothing,
+    choose_result_dir,
     config_overrides,
     device_of,
 )
@@ -98,11 +98,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     args = command_line.parse_args(arguments)
     args.device = device_of(args, has_gpu=torch.cuda.is_available())
 
-    if args.result_dir is None:
-        if args.result_file is None:
-            command_line.error("the following arguments are required: --result_dir")
-        args.result_dir = str(Path(args.result_file).parent)
-
+    choose_result_dir(command_line, args)
     return args
 
 

@@ -21,6 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from wenet_uio.addons.listen.endpoint import WENET_RULES, EndpointRule
+from wenet_uio.addons.listen.live import PARTIAL_MODES
 from wenet_uio.addons.listen.load import load_model
 from wenet_uio.addons.serve.options import Limits, ServeOptions
 from wenet_uio.base.cli import command_parser
@@ -35,7 +36,6 @@ from wenet_uio.train.distributed import World, use_cpu_threads
 
 TOKEN = "WENET_UIO_SERVE_TOKEN"
 """Environment variable with the token of the server."""
-PARTIAL_MODES = ("ctc_greedy_search", "ctc_prefix_beam_search")
 
 
 def parser() -> argparse.ArgumentParser:

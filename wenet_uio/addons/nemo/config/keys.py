@@ -154,7 +154,6 @@ OFF: dict[str, tuple[Any, ...]] = {
     "labels": ([], None),
 }
 """{key: values that change nothing, and need no word}."""
-START_END = "an attention decoder adds <sos> and <eos> itself; labels of CTC and of a transducer have neither"
 
 
 def check_keys(
