@@ -32,12 +32,20 @@ ONNX_FILES = {*FOR_WENET, *FOR_STREAMS, *FOR_SHERPA, "whisper-decoder.onnx"}
 TOKENS = "tokens.txt"
 FOLDER_FILES = {*ONNX_FILES, TOKENS}
 """Files that ONNX exports write to a folder. Others in it are the user's."""
+LEVELS_ABOVE = 3
 _NOTHING = torch.zeros(0, 0, 0, 0)
 
 
 def has_onnx(folder: Path) -> bool:
     """Tell whether a folder is one of an ONNX export."""
     return any((folder / name).is_file() for name in (FOR_WENET[0], FOR_STREAMS[0], *FOR_SHERPA))
+
+
+def folders_above(export: Path) -> tuple[Path, ...]:
+    """Return the folders above an export in which its run is looked for, nearest first."""
+    # The cache of a hub has links to files in another folder, and a user may link an export.
+    above = export.absolute().parents[:LEVELS_ABOVE]
+    return (*above, *export.resolve().parents[:LEVELS_ABOVE])
 
 
 class Exported(ABC):

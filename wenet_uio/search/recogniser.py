@@ -142,19 +142,24 @@ def load_recogniser(
     return Recogniser(config, tokenizer, build_trained(config, checkpoint))
 
 
+def find_weights(folder: Path) -> Path | None:
+    """Return the weights in the folder of a run, or of a model of WeNet; None if there are none."""
+    return next((folder / name for name in CHECKPOINTS if (folder / name).is_file()), None)
+
+
 def weights_in(folder: Path) -> Path:
     """Return the weights in the folder of a run.
 
     Raises:
         FileNotFoundError: there are none.
     """
-    for name in CHECKPOINTS:
-        if (folder / name).is_file():
-            return folder / name
+    weights = find_weights(folder)
+    if weights is None:
+        raise FileNotFoundError(
+            f"{folder}: neither {' nor '.join(CHECKPOINTS)} in it; name one with --checkpoint"
+        )
 
-    raise FileNotFoundError(
-        f"{folder}: neither {' nor '.join(CHECKPOINTS)} in it; name one with --checkpoint"
-    )
+    return weights
 
 
 def resolve_dtype(options: DecodeOptions, config: Config, device: torch.device) -> DecodeOptions:

@@ -18,17 +18,15 @@ from wenet_uio.config import Config
 from wenet_uio.config.checkpoint_layout import CheckpointLayout
 from wenet_uio.config.encoder_kind import encoder_kinds
 from wenet_uio.config.family import families
-from wenet_uio.export.exported import FOLDERS
+from wenet_uio.export.exported import FOLDERS, folders_above
 from wenet_uio.models.converted import Converted, write_model
 from wenet_uio.models.lora import is_lora, merge_lora
 from wenet_uio.models.weights import read_weights
-from wenet_uio.search.recogniser import CHECKPOINTS, load_model_config
+from wenet_uio.search.recogniser import CHECKPOINTS, find_weights, load_model_config
 from wenet_uio.text.symbols import read_symbols
 
 EXPORTS = (".zip", ".onnx")
 """Endings of exports, whose weights cannot be trained."""
-LEVELS_ABOVE_EXPORT = 3
-"""Folders above an export in which its run is looked for."""
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +125,7 @@ def _weights_at(path: Path) -> Path | None:
         ValueError: training cannot start from `path`.
     """
     if (path / TRAIN_CONFIG).is_file():
-        if weights := _weights_in(path):
+        if weights := find_weights(path):
             return weights
         raise FileNotFoundError(f"{path}: neither {' nor '.join(CHECKPOINTS)} in it")
 
@@ -160,24 +158,14 @@ def _describe_file(path: Path) -> str:
     return f"weights of this package and of WeNet need their {TRAIN_CONFIG} beside them; "
 
 
-def _weights_in(folder: Path) -> Path | None:
-    """Return the weights in the folder of a run or of a model of WeNet; None if there are none."""
-    return next((folder / name for name in CHECKPOINTS if (folder / name).is_file()), None)
-
-
 def _weights_above(export: Path) -> Path:
     """Return the weights of the run that an export lies in.
 
     Raises:
         ValueError: there is no such run.
     """
-    # In the cache of a hub, files are links.
-    folders = [
-        *export.absolute().parents[:LEVELS_ABOVE_EXPORT],
-        *export.resolve().parents[:LEVELS_ABOVE_EXPORT],
-    ]
-    for folder in folders:
-        weights = _weights_in(folder)
+    for folder in folders_above(export):
+        weights = find_weights(folder)
         if weights is not None and (folder / TRAIN_CONFIG).is_file():
             log.info("%s: an export cannot be trained; its run has the weights %s", export, weights)
             return weights

@@ -7,11 +7,17 @@ from pathlib import Path
 
 from wenet_uio.addons.listen.recogniser import SpeechRecogniser
 from wenet_uio.base.run_files import TRAIN_CONFIG
-from wenet_uio.export.exported import FOLDERS, TORCHSCRIPT, ExportedModel, has_onnx
+from wenet_uio.export.exported import FOLDERS, TORCHSCRIPT, ExportedModel, folders_above, has_onnx
 from wenet_uio.export.torchscript import from_torchscript
 from wenet_uio.models import build_model
 from wenet_uio.models.asr_model import ASRModel, with_attention
-from wenet_uio.search.recogniser import CHECKPOINTS, Recogniser, load_model_config, load_recogniser
+from wenet_uio.search.recogniser import (
+    CHECKPOINTS,
+    Recogniser,
+    find_weights,
+    load_model_config,
+    load_recogniser,
+)
 from wenet_uio.text.tokenizer import build_tokenizer
 
 
@@ -105,7 +111,7 @@ def _export_at(path: Path) -> Path | None:
     """
     if path.is_file():
         return path if path.suffix == ".zip" else None
-    if any((path / name).is_file() for name in CHECKPOINTS):
+    if find_weights(path) is not None:
         return None
 
     onnx_folder = _onnx_folder_at(path)
@@ -140,9 +146,8 @@ def _find_run(export: Path) -> Path:
     Raises:
         FileNotFoundError: there is none.
     """
-    # The cache of a hub has links to files in another folder, and a user may link an export.
-    above = [export, *export.absolute().parents[:3], *export.resolve().parents[:3]]
-    folder = next((folder for folder in above if (folder / TRAIN_CONFIG).is_file()), None)
+    folders = (export, *folders_above(export))
+    folder = next((folder for folder in folders if (folder / TRAIN_CONFIG).is_file()), None)
     if folder is None:
         raise FileNotFoundError(
             f"{export}: no {TRAIN_CONFIG} beside it or above; an export needs that of its run"
