@@ -7,6 +7,7 @@ from __future__ import annotations
 import gc
 import io
 import os
+import signal
 import urllib.request
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -75,6 +76,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell that starts the tests in the background has them ignore SIGINT, and so would every process under test.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "all: takes long; runs with --all only")
     config.addinivalue_line("markers", "third: every third cell runs; all of them with --all only")
     if config.getoption("--all") and not config.getoption("--hypothesis-profile"):
