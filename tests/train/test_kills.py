@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,7 @@ from wenet_uio.base.files import read_lines
 from wenet_uio.dataset.corpus.open_list import open_list
 
 ROOT = Path(__file__).parents[2]
-KILLS, EPOCHS = 9, 8
+EPOCHS = 8
 OBSERVED = 3
 """Epochs between two plots, which take longer than the training."""
 MORE_STATE = {
@@ -38,12 +38,10 @@ MORE_STATE = {
 """A running average, and two views of each utterance, four utterances a batch."""
 
 
-def draw_kills(seed: int) -> list[list[object]]:
-    """Kills at every kind of event at least once, in random order, at random numbers."""
-    drawn = random.Random(seed)
-    events = list(killed_run.EVENTS) + drawn.choices(
-        list(killed_run.EVENTS), k=KILLS - len(killed_run.EVENTS)
-    )
+def draw_kills(kinds: Collection[str]) -> list[list[object]]:
+    """A kill at each kind of event, in random order, at random numbers."""
+    drawn = random.Random(1)
+    events = list(kinds)
     drawn.shuffle(events)
     writers = {"write", "rename", "report", "pictures"}  # rank 0 writes
     most = {"pictures": 1}  # few epochs have them
@@ -109,14 +107,21 @@ def bad_samples(folder: Path) -> list[tuple[str, int, str, str]]:
     return sorted((line["list"], line["pass"], line["key"], line["reason"]) for line in lines)
 
 
-@pytest.mark.parametrize("seed", [1])
-def test_nine_kills_change_neither_weights_nor_points(seed: int, tmp_path: Path) -> None:
-    kills = draw_kills(seed)
-    kinds = [event for _, event, _ in kills]
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        pytest.param(("update", "write", "rename", "read"), id="some"),
+        pytest.param(tuple(killed_run.EVENTS), id="every", marks=pytest.mark.all),
+    ],
+)
+def test_kills_at_any_kind_of_event_change_neither_weights_nor_points(
+    kinds: tuple[str, ...], tmp_path: Path
+) -> None:
+    kills = draw_kills(kinds)
     assert run(tmp_path / "killed", kills) == {"survived": 0, "complete": True}, kills
     assert run(tmp_path / "undisturbed", []) == {"survived": 0, "complete": True}
     resumed = (tmp_path / "killed/said").read_text().count("resuming after step")
-    assert resumed >= KILLS - kinds.count("rename")  # a rename may come before the log line
+    assert resumed >= len(kinds) - kinds.count("rename")  # a rename may come before the log line
     for weights in ("final.pt", "running_3.pt", "running_7.pt"):
         first, second = (
             torch.load(tmp_path / name / "exp" / weights) for name in ("killed", "undisturbed")
