@@ -17,7 +17,7 @@ from wenet_uio.dataset.corpus.indexing import THREADS, build_index
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.prepare.shard_folder import clear_temporaries, only_run_in, remove_stale, take_over
-from wenet_uio.prepare.shard_job import Failure, Receipt, ShardJob, pack_shard
+from wenet_uio.prepare.shard_job import Failure, ShardJob, pack_shard
 from wenet_uio.prepare.sharding import ShardOptions, ShardPlan, check_groups, plan_shards
 
 DEFAULT_OPTIONS = ShardOptions()
@@ -74,9 +74,8 @@ def make_shard_list(
 ) -> list[Failure]:
     """Pack utterances into tars in `shards_dir`; write the list, its index and its manifest.
 
-    A shard that exists and was made from the same files with the same options is kept. Shards of
-    earlier runs with this naming for this list are removed. So a killed run can be repeated: the
-    result has the same bytes as an undisturbed run.
+    A shard of an earlier run is kept if the same files and options would make it again, and removed
+    otherwise. So a killed run can be repeated, and gives the bytes of an undisturbed run.
 
     Args:
         overwrite: replace and remove shards with this naming that belong to another list.
@@ -100,28 +99,19 @@ def make_shard_list(
         ]
         take_over(folder, options.naming, data_list, jobs, overwrite=overwrite)
 
-        shards: list[dict[str, Any]] = []
-        bad = list(plan.bad)
-        for receipt in _pack_all(jobs, executor):
-            shards += receipt.shards
-            # A receipt of an earlier run comes from JSON, whose pairs are lists.
-            bad += [(key, reason) for key, reason in receipt.bad]
-
+        shards, unpacked = _pack_all(jobs, executor)
+        bad = [*plan.bad, *unpacked]
         if not shards:
-            reasons = [f"{key}: {reason}" for key, reason in bad[:3]]
-            reasons += [f"{key}: {seconds} s, in no group" for key, seconds in plan.outside[:3]]
-            raise ValueError(
-                f"{data_list}: not one utterance could be packed; {'; '.join(reasons)}"
-            )
+            raise _nothing_packed(data_list, bad, plan)
 
         remove_stale(folder, options.naming, names, {shard["path"] for shard in shards})
-        listed = [{**shard, "path": str(folder / shard["path"])} for shard in shards]
+        listed_shards = [{**shard, "path": str(folder / shard["path"])} for shard in shards]
         with written_aside(data_list, "w") as file:
-            file.writelines(f"{shard['path']}\n" for shard in listed)
+            file.writelines(f"{shard['path']}\n" for shard in listed_shards)
 
         build_index(data_list, "shard")
 
-    _write_manifest(data_list, _shard_manifest(listed, bad, plan, options))
+    _write_manifest(data_list, _shard_manifest(listed_shards, bad, plan, options))
     return bad
 
 
@@ -158,15 +148,37 @@ def tell_outcome(data_list: str, bad: Sequence[Failure], allow_bad: bool) -> int
     return 0
 
 
-def _pack_all(jobs: Sequence[ShardJob], executor: Executor) -> list[Receipt]:
-    """Do all jobs, and say how many shards of an earlier run are kept."""
+def _pack_all(
+    jobs: Sequence[ShardJob], executor: Executor
+) -> tuple[list[dict[str, Any]], list[Failure]]:
+    """Do all jobs, and say how many shards of an earlier run are kept.
+
+    Returns:
+        path, counts and digest of each shard; and the utterances that could not be packed.
+    """
+    shards: list[dict[str, Any]] = []
+    bad: list[Failure] = []
+    kept_shards = 0
     total = sum(len(job.utterances) for job in jobs)
-    outcomes = list(executor.map(pack_shard, jobs, "pack", total, lambda job: len(job.utterances)))
-    kept_shards = sum(not is_new for _, is_new in outcomes)
+    outcomes = executor.map(pack_shard, jobs, "pack", total, lambda job: len(job.utterances))
+    for receipt, is_new in outcomes:
+        shards += receipt.shards
+        # A receipt of an earlier run comes from JSON, whose pairs are lists.
+        bad += [(key, reason) for key, reason in receipt.bad]
+        if not is_new:
+            kept_shards += 1
+
     if kept_shards:
         note(f"{jobs[0].folder}: {kept_shards} of {len(jobs)} shards were there already")
 
-    return [receipt for receipt, _ in outcomes]
+    return shards, bad
+
+
+def _nothing_packed(data_list: str, bad: Sequence[Failure], plan: ShardPlan) -> ValueError:
+    """Return the error for a list without a shard; it names the first reasons."""
+    reasons = [f"{key}: {reason}" for key, reason in bad[:3]]
+    reasons += [f"{key}: {seconds} s, in no group" for key, seconds in plan.outside[:3]]
+    return ValueError(f"{data_list}: not one utterance could be packed; {'; '.join(reasons)}")
 
 
 def _shard_manifest(

@@ -13,7 +13,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from wenet_uio.audio.decoders import AudioError, AudioInfo
 from wenet_uio.audio.features import place_of
@@ -72,24 +74,27 @@ def convert_manifest(
         ListError: the source is empty, has a key twice or is not in its form, or audio is missing
             or cannot be read.
     """
+    source_path = Path(source)
     options = replace(options, form=read_as)
-    read = read_transcripts if options.searches(Path(source)) else read_lines
-    relative_to = _folder_of_paths(Path(source), read_as)
-    lines = [
-        replace(line, wav=_absolute_path(line.wav, relative_to))
-        for line in read(Path(source), options)
-    ]
+    read = read_transcripts if options.searches(source_path) else read_lines
+    lines = read(source_path, options)
+
+    folder = _find_folder_of_paths(source_path, read_as)
+    lines = [replace(line, wav=_find_absolute_path(line.wav, folder)) for line in lines]
     lines = with_distinct_keys(lines)
     if text not in ("keep", "none"):
         lines = normalise_lines(lines, text)
+
     _check_keys(source, lines)
     lines = _keep_existing_audio(source, lines, options.allow_bad)
     lines = inside_audio(lines, source, executor)
-    folder = Path(target, "audio") if write_as == "kaldi" else Path(f"{target}.audio")
-    written = write_audio([(line.wav, line.key) for line in lines], folder.absolute())
-    lines = [replace(line, wav=written[line.wav]) for line in lines if line.wav in written]
-    WRITERS[write_as](lines, target, executor)
 
+    # Only audio inside parquet is written; every other file stays where it is.
+    audio_folder = Path(target, "audio") if write_as == "kaldi" else Path(f"{target}.audio")
+    path_of = write_audio([(line.wav, line.key) for line in lines], audio_folder.absolute())
+    lines = [replace(line, wav=path_of[line.wav]) for line in lines if line.wav in path_of]
+
+    WRITERS[write_as](lines, target, executor)
     return len(lines)
 
 
@@ -111,13 +116,14 @@ def _keep_existing_audio(source: str, lines: Sequence[RawLine], allow_bad: bool)
     Raises:
         ListError: files do not exist, and `allow_bad` does not leave their lines out.
     """
-    wavs = dict.fromkeys(line.wav for line in lines)
-    missing = dict.fromkeys(wav for wav in wavs if _is_missing(wav))
+    wavs = dict.fromkeys(line.wav for line in lines)  # each file once, in their order
+    missing = [wav for wav in wavs if _is_missing(wav)]
     if missing and not allow_bad:
         raise missing_audio(source, missing, tarred_audio_hint(Path(source), lines))
 
-    tell_left_out(f"{source}: audio files not found", list(missing))
-    return [line for line in lines if line.wav not in missing]
+    tell_left_out(f"{source}: audio files not found", missing)
+    missing_wavs = set(missing)
+    return [line for line in lines if line.wav not in missing_wavs]
 
 
 def write_raw(lines: Sequence[RawLine], path: str, executor: Executor) -> None:
@@ -134,10 +140,11 @@ def write_nemo(lines: Sequence[RawLine], path: str, executor: Executor) -> None:
         for line in lines:
             values = {
                 "audio_filepath": line.wav,
-                "duration": _line_seconds(line, infos),
+                "duration": _line_seconds(line, infos.get(line.wav)),
                 "text": line.text,
             }
-            if line.start or line.end is not None:
+            is_part = line.start or line.end is not None
+            if is_part:
                 values["offset"] = round(line.start, DIGITS)
 
             values["key"] = line.key
@@ -153,46 +160,53 @@ def write_kaldi(lines: Sequence[RawLine], folder: str, executor: Executor) -> No
     Raises:
         ListError: a key or a value does not fit into a table, or audio cannot be read.
     """
-    into = Path(folder)
-    fields = _choose_tables(lines, folder)
-    _check_rows(lines, into, fields)
+    target = Path(folder)
+    field_of_table = _choose_tables(lines, folder)
+    _check_rows(lines, target, field_of_table)
     ordered = sorted(lines, key=lambda line: by_key(line.key))
-    span_of = None
+
+    # Without `segments`, the tables can only name whole recordings and their first channel.
+    format_span = None
     if any(line.start or line.end is not None or "channel" in line.extra for line in ordered):
         infos = _read_infos([line.wav for line in ordered if line.end is None], executor)
-        span_of = partial(_format_span, infos=infos)
+        format_span = partial(_format_span, infos=infos)
 
-    for stale in KALDI_TABLES.keys() - fields:
-        (into / stale).unlink(missing_ok=True)
+    for stale in KALDI_TABLES.keys() - field_of_table:
+        (target / stale).unlink(missing_ok=True)
 
-    write_table(into / "text", ((line.key, line.text) for line in ordered))
-    write_audio_tables(into, ordered, lambda line: line.wav, span_of)
-    for table, field in fields.items():
-        write_table(into / table, ((line.key, line.extra[field]) for line in ordered))
+    write_table(target / "text", ((line.key, line.text) for line in ordered))
+    write_audio_tables(target, ordered, lambda line: line.wav, format_span)
+    for table, field in field_of_table.items():
+        write_table(target / table, ((line.key, line.extra[field]) for line in ordered))
 
 
 def _choose_tables(lines: Sequence[RawLine], folder: str) -> dict[str, str]:
-    """Return the tables whose field every utterance has, with these fields; print on stderr the
-    fields that have no table.
+    """Return {table: field} of the optional Kaldi tables whose field every utterance has.
+
+    Stderr names the fields that have no table.
     """
-    names = {name for line in lines for name in line.extra}
+    names: set[str] = set()
+    for line in lines:
+        names.update(line.extra)
+
     lost = sorted(names - {*KALDI_TABLES.values(), "channel"})
     if lost:
         print(f"{folder}: Kaldi has no table for {', '.join(lost)}; left out", file=sys.stderr)
 
-    fields: dict[str, str] = {}
+    field_of_table: dict[str, str] = {}
     for table, field in KALDI_TABLES.items():
         if all(field in line.extra for line in lines):
-            fields[table] = field
+            field_of_table[table] = field
 
-    return fields
+    return field_of_table
 
 
-def _check_rows(lines: Sequence[RawLine], folder: Path, fields: Mapping[str, str]) -> None:
+def _check_rows(lines: Sequence[RawLine], folder: Path, field_of_table: Mapping[str, str]) -> None:
+    """Raise ListError if a key or a value of a line does not fit into a table of one row a line."""
     for line in lines:
         check_row(folder / "text", line.key, line.text)
         check_row(folder / "wav.scp", line.key, line.wav)
-        for table, field in fields.items():
+        for table, field in field_of_table.items():
             check_row(folder / table, line.key, line.extra[field])
 
 
@@ -222,11 +236,8 @@ def write_lhotse(lines: Sequence[RawLine], path: str, executor: Executor) -> Non
             f"{path}: the name of a file of Lhotse cuts must end in .jsonl or .jsonl.gz"
         )
 
-    try:
-        from lhotse import MonoCut, Recording, SupervisionSegment
-        from lhotse.audio import AudioSource
-    except ModuleNotFoundError:
-        raise ListError(f"{path}: writing cuts needs lhotse; pip install lhotse") from None
+    if find_spec("lhotse") is None:
+        raise ListError(f"{path}: writing cuts needs lhotse; pip install lhotse")
 
     infos = _read_infos([line.wav for line in lines], executor)
     names = recording_names([line.wav for line in lines])
@@ -235,26 +246,48 @@ def write_lhotse(lines: Sequence[RawLine], path: str, executor: Executor) -> Non
         # Without a name and a time in its header, the same cuts give the same bytes.
         plain = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if path.endswith(".gz") else file
         for line in lines:
-            info, name, extra = infos[line.wav], names[line.wav], dict(line.extra)
-            source_type = "url" if "://" in line.wav else "file"
-            source = AudioSource(source_type, list(range(info.channels)), line.wav)
-            length = info.num_samples / info.sample_rate
-            recording = Recording(name, [source], info.sample_rate, info.num_samples, length)
-
-            channel, duration = extra.pop("channel", 0), _line_seconds(line, infos)
-            own = {field: extra.pop(field, None) for field in ("speaker", "language", "gender")}
-            for field in ("duration", "sampling_rate"):  # stated by cut and recording
-                extra.pop(field, None)
-
-            supervision = SupervisionSegment(
-                line.key, name, 0.0, duration, channel, line.text, custom=extra or None, **own
-            )
-            start = round(line.start, DIGITS)
-            cut = MonoCut(line.key, start, duration, channel, [supervision], recording=recording)
-            plain.write(json.dumps(cut.to_dict(), ensure_ascii=False).encode() + b"\n")
+            cut = _make_cut(line, infos[line.wav], names[line.wav])
+            plain.write(json.dumps(cut, ensure_ascii=False).encode() + b"\n")
 
         if plain is not file:
             plain.close()
+
+
+def _make_cut(line: RawLine, info: AudioInfo, recording_name: str) -> dict[str, Any]:
+    """Return an utterance as JSON-able values of a Lhotse cut with one supervision."""
+    from lhotse import MonoCut, Recording, SupervisionSegment
+    from lhotse.audio import AudioSource
+
+    source_type = "url" if "://" in line.wav else "file"
+    source = AudioSource(source_type, list(range(info.channels)), line.wav)
+    length = info.num_samples / info.sample_rate
+    recording = Recording(recording_name, [source], info.sample_rate, info.num_samples, length)
+
+    # Fields that cut, recording or supervision have a place for are not `custom`.
+    custom = dict(line.extra)
+    for stated in ("duration", "sampling_rate"):
+        custom.pop(stated, None)
+    channel = custom.pop("channel", 0)
+    speaker = custom.pop("speaker", None)
+    language = custom.pop("language", None)
+    gender = custom.pop("gender", None)
+
+    start = round(line.start, DIGITS)
+    duration = _line_seconds(line, info)
+    supervision = SupervisionSegment(
+        line.key,
+        recording_name,
+        start=0.0,
+        duration=duration,
+        channel=channel,
+        text=line.text,
+        speaker=speaker,
+        language=language,
+        gender=gender,
+        custom=custom or None,
+    )
+    cut = MonoCut(line.key, start, duration, channel, [supervision], recording=recording)
+    return cut.to_dict()
 
 
 WRITERS = {"raw": write_raw, "nemo": write_nemo, "kaldi": write_kaldi, "lhotse": write_lhotse}
@@ -277,17 +310,17 @@ def _read_infos(wavs: Sequence[str], executor: Executor) -> dict[str, AudioInfo]
             infos[wav] = info
 
     if bad:
-        raise ListError(
-            "\n  ".join([f"{len(bad)} of {len(distinct)} audio files cannot be read:", *bad])
-        )
+        title = f"{len(bad)} of {len(distinct)} audio files cannot be read:"
+        raise ListError("\n  ".join([title, *bad]))
 
     return infos
 
 
-def _line_seconds(line: RawLine, infos: dict[str, AudioInfo]) -> float:
-    """Return seconds of an utterance: by the header if it was read, else as the line states."""
-    if line.wav in infos:
-        info = infos[line.wav]
+def _line_seconds(line: RawLine, info: AudioInfo | None) -> float:
+    """Return seconds of an utterance: by the header of its audio, or as the line states if the
+    header was not read.
+    """
+    if info is not None:
         try:
             return round(info.samples_between(line.start, line.end) / info.sample_rate, DIGITS)
         except AudioError as error:
@@ -300,20 +333,24 @@ def _line_seconds(line: RawLine, infos: dict[str, AudioInfo]) -> float:
 
 
 def _is_missing(wav: str) -> bool:
-    if parquet_cell(wav):
+    """Tell whether audio names a local file that does not exist, or a place in such a file."""
+    if parquet_cell(wav) or objects.is_remote(wav):
         return False
     file = place_of(objects.without_scheme(wav)).path
-    return not objects.is_remote(wav) and not os.path.isfile(file)  # noqa: PTH113 - the name may be too long
+    return not os.path.isfile(file)  # noqa: PTH113 - the name may be too long
 
 
-def _folder_of_paths(source: Path, form: str | None) -> Path:
+def _find_folder_of_paths(source: Path, form: str | None) -> Path:
     """Return the folder of relative paths that do not exist relative to the working folder."""
-    form = form or (detect_form(source) if source.exists() else None)
-    is_relative = form is not None and FORMS[form].is_relative_to_file
-    return containing_folder(source) if is_relative else Path()
+    if form is None and source.exists():
+        form = detect_form(source)
+    if form is not None and FORMS[form].is_relative_to_file:
+        return containing_folder(source)
+    return Path()
 
 
-def _absolute_path(wav: str, folder: Path) -> str:
+def _find_absolute_path(wav: str, folder: Path) -> str:
+    """Return the path from the working folder if a file is there, else from `folder`; URIs stay."""
     if "://" in wav:
         return wav
 

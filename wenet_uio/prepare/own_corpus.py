@@ -61,7 +61,10 @@ class ReadOptions:
         """Tell whether the audio of transcripts is searched by name."""
         if self.audio is not None:
             return True
-        form = self.form or (detect_form(path) if path.exists() else None)
+
+        form = self.form
+        if form is None and path.exists():
+            form = detect_form(path)
         return form is not None and FORMS[form].audio in ("names", "tables")
 
     def table_options(self, path: Path) -> TableOptions:
@@ -173,13 +176,14 @@ def read_corpus(
     if (dev or test) and not any(stated_part(line) for line in lines):
         lines = _assign_part("train", lines, transcripts)
 
-    for part, path in (("dev", dev), ("test", test)):
-        if path:
-            part_lines = read_transcripts(path, options)
-            dev_audio = {_audio_span(line) for line in lines if stated_part(line) == "dev"}
-            if part == "test" and {_audio_span(line) for line in part_lines} == dev_audio:
-                continue  # dev is decoded as test
-            lines += _assign_part(part, part_lines, path)
+    if dev:
+        lines += _assign_part("dev", read_transcripts(dev, options), dev)
+    if test:
+        test_lines = read_transcripts(test, options)
+        dev_audio = {_audio_span(line) for line in lines if stated_part(line) == "dev"}
+        # A test file of the audio of dev adds nothing: without a part test, dev is decoded as test.
+        if {_audio_span(line) for line in test_lines} != dev_audio:
+            lines += _assign_part("test", test_lines, test)
 
     return into_parts(inside_audio(lines, str(transcripts), THREADS), text)
 
@@ -248,16 +252,18 @@ def _read_by_form(path: Path, options: ReadOptions) -> tuple[list[RawLine], str]
 
     name = options.form or detect_form(path)
     form = FORMS[name]
-    table = metadata_table(path) if path.is_dir() and form.describes_folder else None
-    source = table or path
+    source = path
+    if path.is_dir() and form.describes_folder:
+        source = metadata_table(path) or path
+
     if form.has_columns:
         lines = form.read(str(source), options.text_field, options.table_options(source))
     elif name == "kaldi":
-        with_commands = form.read(str(source), options.text_field, True)
-        lines = run_commands(with_commands, path, options.outputs, options.allow_bad)
+        lines = form.read(str(source), options.text_field, with_commands=True)
+        lines = run_commands(lines, path, options.outputs, options.allow_bad)
     elif options.audio_field:
-        tables = ", ".join(sorted(name for name, form in FORMS.items() if form.has_columns))
-        raise ListError(f"{path}: --audio_field is for tables ({tables})")
+        tables = sorted(table for table in FORMS if FORMS[table].has_columns)
+        raise ListError(f"{path}: --audio_field is for tables ({', '.join(tables)})")
     else:
         lines = form.read(str(source), options.text_field)
 
@@ -311,27 +317,28 @@ def _assign_part(part: str, lines: Sequence[RawLine], path: Path) -> list[RawLin
 
 
 def _distinct_keys(lines: Sequence[RawLine]) -> list[RawLine]:
-    """Return lines with unique keys by the rule of `formats/keys.py`.
+    """Return the lines with longer keys where keys made of file names clash.
 
-    Lines without a key of their own each need audio of their own.
+    Raises:
+        ListError: two lines without a stated key are the same audio, or two lines have one key.
     """
-    with_keys = with_distinct_keys(lines)
-    # By key, and by audio for lines whose key comes from their audio.
-    wav_of: dict[str | Audio, str] = {}
-    for original, line in zip(lines, with_keys, strict=True):
-        identity = line.audio_of_key or line.key
-        if line.audio_of_key and identity in wav_of:  # no line states this key
+    distinct_lines = with_distinct_keys(lines)
+    wav_of_key: dict[str, str] = {}
+    audio_of_keys: set[Audio] = set()  # of the lines whose key is made of the name of their audio
+    for original, line in zip(lines, distinct_lines, strict=True):
+        if line.audio_of_key in audio_of_keys:
             raise ListError(
                 f"{original.key}: two utterances are the same part of {line.wav}; remove one of "
                 "them"
             )
-
-        if identity in wav_of or line.key in wav_of:
-            first_wav = wav_of.get(identity) or wav_of[line.key]
+        if line.key in wav_of_key:
             raise ListError(
-                f"{original.key}: two utterances have this key, of {first_wav} and {line.wav}"
+                f"{original.key}: two utterances have this key, of {wav_of_key[line.key]} and "
+                f"{line.wav}"
             )
 
-        wav_of[identity] = wav_of[line.key] = line.wav
+        wav_of_key[line.key] = line.wav
+        if line.audio_of_key is not None:
+            audio_of_keys.add(line.audio_of_key)
 
-    return with_keys
+    return distinct_lines

@@ -77,12 +77,16 @@ class ShardNaming(NamedTuple):
         return f"{self.stem}{number:0{self.digits}d}"
 
     def whole(self, name: str) -> str | None:
-        """Return the shard or receipt that a file belongs to; None if the file is none of a shard."""
+        """Return the name of the tar or receipt that a file of these names belongs to.
+
+        An index, `shards_000000000.tar.idx`, belongs to its tar. None for names of another form.
+        """
         # A longer number has no zero in front: shards_000000000.tar is none of shards_%05d.tar.
         number = rf"(?:\d{{{self.digits}}}|[1-9]\d{{{self.digits},}})"
         file = rf"{number}(?:_[1-9]\d*)?(?P<whole>\.tar|\.json)(?:\..*idx)?"
-        match = re.compile(file).fullmatch(name, len(Path(self.stem).name))
-        return match and name[: match.end("whole")]
+        number_begins = len(Path(self.stem).name)
+        match = re.compile(file).fullmatch(name, number_begins)
+        return name[: match.end("whole")] if match else None
 
 
 UTTERANCES_PER_JOB = 256
@@ -175,10 +179,11 @@ def plan_shards(
     if options.seed is not None:
         utterances = _shuffle(utterances, options.seed)
 
-    sizes = [0] * len(utterances)
+    sizes = [0] * len(utterances)  # bytes, which count only if there is a bound in bytes
     if not options.groups and options.max_bytes is None:
-        folders = {"": range(len(utterances))}
-        return ShardPlan(_cut_into_shards(utterances, folders, sizes, options), [], [])
+        all_in_one_folder = {"": range(len(utterances))}
+        shards = _cut_into_shards(utterances, all_in_one_folder, sizes, options)
+        return ShardPlan(shards, bad=[], outside=[])
 
     measured: list[MeasuredLine | str] = []
     jobs = chunks(list(utterances), UTTERANCES_PER_JOB)
@@ -285,16 +290,20 @@ def _divide_by_duration(
 ) -> tuple[dict[str, list[int]], list[tuple[str, float]]]:
     """Return the numbers of the utterances in the folder of each group, and key and seconds of
     utterances in no group.
-    """
-    folders: dict[str, list[int]] = {f"{group.name}/": [] for group in groups} or {"": []}
-    outside: list[tuple[str, float]] = []
-    for number, measurement in enumerate(measured):
-        if isinstance(measurement, str):
-            continue
-        if not groups:
-            folders[""].append(number)
-            continue
 
+    Without groups, all are in the folder "". Utterances that could not be measured are left out.
+    """
+    readable = [
+        (number, measurement)
+        for number, measurement in enumerate(measured)
+        if not isinstance(measurement, str)
+    ]
+    if not groups:
+        return {"": [number for number, _ in readable]}, []
+
+    folders: dict[str, list[int]] = {f"{group.name}/": [] for group in groups}
+    outside: list[tuple[str, float]] = []
+    for number, measurement in readable:
         for group in groups:
             if group.has(measurement.seconds):
                 folders[f"{group.name}/"].append(number)
@@ -401,6 +410,7 @@ def _fit_encoded_bytes(
     pilot = encoded[::stride]
     jobs = [(line, storing) for line, _ in pilot]
     sizes = list(executor.map(_count_encoded_bytes, jobs, "pilot", len(pilot)))
+    # Samples of all channels
     samples = [measurement.num_samples * measurement.channels for _, measurement in pilot]
     # Utterances of one length define no slope, only a mean size.
     degree = 1 if len(set(samples)) > 1 else 0

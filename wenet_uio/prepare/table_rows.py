@@ -57,19 +57,24 @@ def parse_table(path: str | Path, usual: str) -> Table:
         ListError: a quote is left open, a cell is too long, or the file is no text.
     """
     text, guessed = decode_file(path)
-    notes = [guess_note(guessed)] if guessed else []
     text = _mend_line_ends(text)
+    notes = [guess_note(guessed)] if guessed else []
+
+    # The first line may state the separator, and is then no row.
     first_line, _, other_lines = text.partition("\n")
     stated = STATED_SEPARATOR.fullmatch(first_line.rstrip("\r"))
-    skipped = 1 if stated else 0
+    skipped = 0
     if stated:
-        separator, text = stated[1], other_lines
+        separator, text, skipped = stated[1], other_lines, 1
+    elif usual == BAR:
+        separator = BAR
     else:
-        separator = usual if usual == BAR else _choose_separator(text, usual)
+        separator = _choose_separator(text, usual)
     if separator != usual:
         notes.append(f"fields are separated by {NAME_OF.get(separator, repr(separator))}")
 
-    quoted = separator not in (TAB, BAR) or stated is not None
+    # Quotes of a table with tabs or bars are characters of its texts, unless a spreadsheet wrote it.
+    quoted = stated is not None or separator not in (TAB, BAR)
     if separator == TAB and not quoted and _has_quoted_cells(text):
         quoted = True
         notes.append("cells are in quotes, which are not part of the texts")
@@ -114,9 +119,10 @@ def _mend_line_ends(text: str) -> str:
 def _choose_separator(text: str, usual: str) -> str:
     """Return the usual separator, or another one if only that one divides all rows equally."""
     share_of = {mark: _equal_row_share(text, mark) for mark in SEPARATORS}
+    usual_share = share_of[usual]
     best = max(share_of, key=lambda mark: (share_of[mark], mark == usual))
-    is_clear = share_of[best] == 1.0 > share_of.get(usual, 0.0)
-    return best if is_clear or not share_of.get(usual) else usual
+    divides_better = share_of[best] == 1.0 and usual_share < 1.0
+    return best if divides_better or usual_share == 0.0 else usual
 
 
 def _equal_row_share(text: str, separator: str) -> float:
@@ -128,8 +134,8 @@ def _equal_row_share(text: str, separator: str) -> float:
     counts: Counter[int] = Counter()
     try:
         for row in rows:
-            has_text = any(cell.strip() for cell in row)
-            counts[len(row)] += has_text
+            if any(cell.strip() for cell in row):
+                counts[len(row)] += 1
             if counts.total() == LOOKED_AT:
                 break
     except csv.Error:
@@ -149,9 +155,13 @@ def _has_quoted_cells(text: str) -> bool:
     all quotes must be paired as in CSV, and those of one cell at least be needed: the cell has a
     quote, a separator or a line break, or is a name of a column.
     """
-    cells = [(row, cell) for row, line in enumerate(text.split("\n")) for cell in line.split(TAB)]
-    quoted = [(row, cell.rstrip("\r")) for row, cell in cells if cell.startswith('"')]
-    if not any(row == 0 or _needs_quotes(cell) for row, cell in quoted):
+    is_needed = False
+    for row, line in enumerate(text.split("\n")):
+        for cell in line.split(TAB):
+            if cell.startswith('"'):
+                is_needed |= row == 0 or _needs_quotes(cell.rstrip("\r"))
+
+    if not is_needed:
         return False
 
     try:
@@ -163,8 +173,11 @@ def _has_quoted_cells(text: str) -> bool:
 
 
 def _needs_quotes(cell: str) -> bool:
-    inner = cell[1:-1] if cell.endswith('"') and len(cell) > 1 else None
-    return inner is None or '""' in inner or COMMA in inner or SEMICOLON in inner
+    """Tell whether a cell that begins with a quote would be another cell without its quotes."""
+    if len(cell) < 2 or not cell.endswith('"'):
+        return True  # a tab or line break is part of the cell
+    inner = cell[1:-1]
+    return '""' in inner or COMMA in inner or SEMICOLON in inner
 
 
 def _parse_csv(
