@@ -62,12 +62,16 @@ def inside_audio(lines: Sequence[RawLine], where: str, executor: Executor) -> li
     """
     wavs = list(dict.fromkeys(line.wav for line in lines if _is_part(line)))
     infos = dict(zip(wavs, read_headers(wavs, executor), strict=True)) if wavs else {}
-    inside, outside = [], []
+    inside: list[RawLine] = []
+    outside: list[str] = []
 
     for line in lines:
         info = infos.get(line.wav) if _is_part(line) else None
-        is_known = isinstance(info, AudioInfo)
-        cut = _cut_to_audio(line, info.num_samples / info.sample_rate if is_known else math.inf)
+        length = math.inf
+        if isinstance(info, AudioInfo):  # neither unread nor unreadable
+            length = info.num_samples / info.sample_rate
+
+        cut = _cut_to_audio(line, length)
         if isinstance(cut, RawLine):
             inside.append(cut)
         else:
@@ -89,17 +93,23 @@ def _cut_to_audio(line: RawLine, length: float) -> RawLine | str:
     A string says why the line is left out.
     """
     start, end = line.start, line.end
-    if end is not None and end <= start:
+    if end is None:
+        if start < length:
+            return line
+        return f"{line.key} from {start:g} s to the end of {line.wav}, which has {length:g} s"
+
+    if end <= start:
         return f"{line.key} from {start:g} s to {end:g} s of {line.wav}, which is no time"
-    if start < length and (end is None or end <= length):
+    if end <= length:
         return line
 
-    if end is not None and end - length <= min(LATE, (end - start) / 2):
-        new_duration = {"duration": length - start} if "duration" in line.extra else {}
-        return replace(line, end=length, extra=line.extra | new_duration)
+    if end - length > min(LATE, (end - start) / 2):
+        return f"{line.key} from {start:g} s to {end:g} s of {line.wav}, which has {length:g} s"
 
-    last = "the end" if end is None else f"{end:g} s"
-    return f"{line.key} from {start:g} s to {last} of {line.wav}, which has {length:g} s"
+    extra = dict(line.extra)
+    if "duration" in extra:
+        extra["duration"] = length - start
+    return replace(line, end=length, extra=extra)
 
 
 def _is_part(line: RawLine) -> bool:

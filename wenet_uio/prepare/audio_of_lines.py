@@ -56,11 +56,16 @@ def find_audio_files(
         raise _missing_error(path, lines, files_of, missing, search)
 
     tell_left_out(f"{path}: audio files not found", list(missing))
-    return [
-        replace(line, wav=str(files_of[line.wav][0])) if line.wav in files_of else line
-        for line in lines
-        if line.wav not in missing
-    ]
+    located: list[RawLine] = []
+    for line in lines:
+        if line.wav in missing:
+            continue
+        if line.wav in files_of:  # a URI is in none of them
+            [file] = files_of[line.wav]
+            line = replace(line, wav=str(file))
+        located.append(line)
+
+    return located
 
 
 def _missing_error(
@@ -72,23 +77,25 @@ def _missing_error(
 ) -> ListError:
     """Return an error that names the missing audio, with what to do."""
     first = lines[0]
-    hint = "see --audio"
+    is_missing_recording = first.wav in missing and first.end is None
     # A first row of a table whose audio has no suffix is probably a header.
-    if (
-        search.is_table
-        and first.wav in missing
-        and first.end is None
-        and not Path(first.wav).suffix
-    ):
-        hint = f"columns that the first row may name are {KNOWN_COLUMNS}"
+    is_header = search.is_table and is_missing_recording and not Path(first.wav).suffix
+    hint = (
+        f"columns that the first row may name are {KNOWN_COLUMNS}" if is_header else "see --audio"
+    )
     hint += tarred_audio_hint(path, lines)
-    if len(missing) > 1:
-        several = [f"{wav} {missing[wav]}" if files_of[wav] else wav for wav in missing]
-        return missing_audio(path, several, f"; {hint}", search.folders)
 
-    [(wav, reason)] = missing.items()
-    key = next(line.key for line in lines if line.wav == wav)
-    return ListError(f"{path}: {key}: audio {wav} {reason}; {hint}")
+    if len(missing) == 1:
+        [(wav, reason)] = missing.items()
+        key = next(line.key for line in lines if line.wav == wav)
+        return ListError(f"{path}: {key}: audio {wav} {reason}; {hint}")
+
+    shown_names: list[str] = []
+    for wav, reason in missing.items():
+        is_ambiguous = bool(files_of[wav])
+        shown_names.append(f"{wav} {reason}" if is_ambiguous else wav)
+
+    return missing_audio(path, shown_names, f"; {hint}", search.folders)
 
 
 def use_one_recording(lines: Sequence[RawLine], path: Path, audio: Path) -> list[RawLine]:
@@ -107,15 +114,17 @@ def use_one_recording(lines: Sequence[RawLine], path: Path, audio: Path) -> list
 
 
 def _drop_shared(files_of: Mapping[str, list[Path]]) -> dict[str, list[Path]]:
-    """Return the files without those that several names of a table would share.
+    """Return the files of each name, none for names of a table that would share one file.
 
-    A file that is searched by name only would be taken for all files of that name.
+    Such a file was found by its name only, and would be taken for all files of that name.
     """
-    names_of = Counter(files[0] for files in files_of.values() if len(files) == 1)
-    return {
-        name: files if len(files) != 1 or names_of[files[0]] == 1 else []
-        for name, files in files_of.items()
-    }
+    names_of_file = Counter(files[0] for files in files_of.values() if len(files) == 1)
+    own_files: dict[str, list[Path]] = {}
+    for name, files in files_of.items():
+        is_shared = len(files) == 1 and names_of_file[files[0]] > 1
+        own_files[name] = [] if is_shared else files
+
+    return own_files
 
 
 def missing_audio(

@@ -7,6 +7,7 @@ The file of text has the name of the audio and a field: `a.wav` has `a.txt` (fie
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -69,8 +70,9 @@ def corpus_files(path: Path) -> FilesOfFolder:
 
     audio = _audio_by_name(files)
     text_files = [_find_audio_beside(text, audio) for text in texts]
+    has_audio_beside = any(file.audio for file in text_files)
     # Without any audio beside a text, the audio may have the names of the texts in other folders.
-    if audio and not path.is_file() and not any(file.audio for file in text_files):
+    if path.is_dir() and audio and not has_audio_beside:
         text_files = [_find_audio_apart(file, path, audio) for file in text_files]
 
     return FilesOfFolder(text_files, list(itertools.chain.from_iterable(audio.values())))
@@ -78,15 +80,16 @@ def corpus_files(path: Path) -> FilesOfFolder:
 
 def _audio_by_name(files: Sequence[Path]) -> dict[Path, list[Path]]:
     """Return the files of audio by their paths without suffix."""
-    audio_of: dict[Path, list[Path]] = {}
+    audio_of: dict[Path, list[Path]] = defaultdict(list)
     for file in files:
         if file.suffix[1:].lower() in AUDIO_SUFFIXES:
-            audio_of.setdefault(_composed(file.with_suffix("")), []).append(file)
+            audio_of[_compose_name(file.with_suffix(""))].append(file)
 
-    return audio_of
+    return dict(audio_of)
 
 
-def _composed(path: Path) -> Path:
+def _compose_name(path: Path) -> Path:
+    """Return a path in whose name an accent is part of its letter, as texts and audio may differ."""
     return path.with_name(compose_accents(path.name))
 
 
@@ -94,11 +97,12 @@ def _find_audio_beside(path: Path, audio: dict[Path, list[Path]]) -> TextFile:
     """Return a file of text with the audio that has the longest part of its name, up to a dot."""
     pieces = path.name.split(".")
     for count in range(len(pieces) - 1, 0, -1):
-        recordings = audio.get(_composed(path.parent / ".".join(pieces[:count])))
+        audio_name = ".".join(pieces[:count])
+        recordings = audio.get(_compose_name(path.parent / audio_name))
         if recordings:
-            return TextFile(path, recordings, ".".join(pieces[count:]))
+            return TextFile(path, recordings, field=".".join(pieces[count:]))
 
-    return TextFile(path, [], pieces[-1])
+    return TextFile(path, [], field=pieces[-1])
 
 
 def _find_audio_apart(file: TextFile, corpus: Path, audio: dict[Path, list[Path]]) -> TextFile:
@@ -110,14 +114,18 @@ def _find_audio_apart(file: TextFile, corpus: Path, audio: dict[Path, list[Path]
     Args:
         audio: {path without suffix: the audio files}.
     """
-    name = _composed(file.path.with_suffix("")).name
+    name = _compose_name(file.path.with_suffix("")).name
     stems = [stem for stem in audio if stem.name == name]
-    inner_folders = file.path.relative_to(corpus).parts[1:-1]
     if len(stems) > 1:
+        # Without the top folder, `txt` or `wav48`, and the name itself
+        inner_folders = file.path.relative_to(corpus).parts[1:-1]
         stems = [stem for stem in stems if stem.relative_to(corpus).parts[1:-1] == inner_folders]
 
-    recordings = list(itertools.chain.from_iterable(audio[stem] for stem in stems))
-    return TextFile(file.path, recordings, file.path.suffix[1:])
+    recordings: list[Path] = []
+    for stem in stems:
+        recordings += audio[stem]
+
+    return TextFile(file.path, recordings, field=file.path.suffix[1:])
 
 
 def read_pairs(path: str, text_field: str | None = None) -> list[RawLine]:
@@ -149,12 +157,15 @@ def pair_audio_and_texts(path: Path, form: str, text_field: str | None) -> list[
     """
     files = corpus_files(path)
     texts = select_text_files(files.texts, path, form, text_field)
-    if not any(file.audio for file in texts):  # the audio is elsewhere, below --audio
+    has_audio = any(file.audio for file in texts)
+    if not has_audio:  # the audio is elsewhere, below --audio
         root = path if path.is_dir() else path.parent
-        return [
-            (str(file.path.relative_to(root)).removesuffix(f".{file.field}"), file.path)
-            for file in texts
-        ]
+        pairs: list[tuple[str, Path]] = []
+        for file in texts:
+            name = str(file.path.relative_to(root))
+            pairs.append((name.removesuffix(f".{file.field}"), file.path))
+
+        return pairs
 
     check_single(texts)
     if path.is_dir():
@@ -164,6 +175,7 @@ def pair_audio_and_texts(path: Path, form: str, text_field: str | None) -> list[
 
 
 def _tell_unmatched(path: Path, texts: Sequence[TextFile], audio: Sequence[Path]) -> None:
+    """Print on stderr which audio has no text, and which texts have no audio."""
     used = {file.audio for file in texts}
     unused = [str(wav) for wav in audio if wav not in used]
     tell_left_out(f"{path}: audio without a text", unused)
@@ -182,13 +194,16 @@ def select_text_files(
         ListError: there is none.
     """
     suffixes = FORMS[form].suffixes or PAIR_SUFFIXES
+    # Of a form without suffixes of its own, such as labels of Audacity, the files are `pairs`.
     form_of_suffix = FORM_OF[suffixes[0]]
-    files = [file for file in texts if path.is_file() or file.form == form_of_suffix]
-    if text_field is not None:
+    files: list[TextFile] = []
+    for file in texts:
+        has_form = path.is_file() or file.form == form_of_suffix
         # `en` stands for the whole field `en.srt`.
-        files = [
-            file for file in files if file.field in (text_field, f"{text_field}{file.path.suffix}")
-        ]
+        fields = (file.field, file.field.removesuffix(file.path.suffix))
+        has_field = text_field is None or text_field in fields
+        if has_form and has_field:
+            files.append(file)
 
     if not files:
         expected = text_field or " or ".join(f".{suffix}" for suffix in suffixes)
@@ -206,9 +221,13 @@ def check_single(texts: Sequence[TextFile]) -> None:
             raise ListError(
                 f"{file.path}: its audio may be {names}; move one of them to another folder"
             )
-        if file.audio and first_of_audio.setdefault(file.audio, file) is not file:
-            first = first_of_audio[file.audio]
+        if file.audio is None:
+            continue
+
+        first = first_of_audio.get(file.audio)
+        if first is not None:
             raise ListError(
                 f"{file.audio}: its text may be {first.path.name} or {file.path.name}; "
                 f"name one: --text_field {first.field} or --text_field {file.field}"
             )
+        first_of_audio[file.audio] = file

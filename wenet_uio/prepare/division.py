@@ -40,10 +40,12 @@ def divide_utterances(lines: Sequence[RawLine]) -> dict[str, list[RawLine]]:
     if any(stated_part(line) for line in lines):
         return _divide_by_field(lines)
 
-    # A column of this name may mean something else.
-    unknown_part = next(filter(None, (known_field(line, "part") for line in lines)), None)
-    if unknown_part:
-        print(f"{PART_COLUMNS}: unknown part {unknown_part!r} ignored", file=sys.stderr)
+    for line in lines:
+        unknown_part = known_field(line, "part")
+        if unknown_part:  # the column may mean something else
+            print(f"{PART_COLUMNS}: unknown part {unknown_part!r} ignored", file=sys.stderr)
+            break
+
     return _split_by_speaker(lines, SHARES)
 
 
@@ -81,9 +83,8 @@ def _divide_by_field(lines: Sequence[RawLine]) -> dict[str, list[RawLine]]:
             "test; their error rates are too good, since dev also chooses the weights"
         )
     elif empty:
-        files = " and ".join(
-            "--from (--data)" if part == "train" else f"--{part}" for part in empty
-        )
+        options = {"train": "--from (--data)", "dev": "--dev", "test": "--test"}
+        files = " and ".join(options[part] for part in empty)
         raise ListError(
             f"no utterance is for {' and '.join(empty)}: set the field {PART_COLUMNS}, or give "
             f"{files}"
@@ -111,7 +112,9 @@ def _require_part(line: RawLine, lines: Sequence[RawLine]) -> str:
 def _split_by_speaker(
     lines: Sequence[RawLine], shares: Mapping[str, float]
 ) -> dict[str, list[RawLine]]:
-    """Divide into train and the parts of `shares`, at least one group (`_speaker_groups`) in each.
+    """Divide utterances into train and the parts of `shares`, with all of a speaker in one part.
+
+    Each part gets at least one group: a speaker, or an utterance if speakers are few.
 
     Args:
         shares: {part: percent of the groups}.
@@ -131,16 +134,18 @@ def _split_by_speaker(
         return parts
 
     # A small corpus may leave a part empty by chance: give each part its share of the groups.
-    part_of_group: dict[str, str] = {}
+    part_of_group = dict.fromkeys(groups, "train")
+    first = 0
     for part, share in shares.items():
-        first = len(part_of_group)
         count = max(1, round(len(groups) * share / 100))
         part_of_group |= dict.fromkeys(groups[first : first + count], part)
+        first += count
 
-    return {
-        part: [line for line in lines if part_of_group.get(group_of[line.key], "train") == part]
-        for part in parts
-    }
+    parts = {part: [] for part in parts}
+    for line in lines:
+        parts[part_of_group[group_of[line.key]]].append(line)
+
+    return parts
 
 
 def _speaker_groups(lines: Sequence[RawLine]) -> dict[str, str]:
@@ -153,8 +158,9 @@ def _speaker_groups(lines: Sequence[RawLine]) -> dict[str, str]:
     if speakers >= min(FEW_SPEAKERS, len(lines)):
         return group_of
 
+    counted = "1 speaker" if speakers == 1 else f"{speakers} speakers"
     print(
-        f"only {speakers} speaker{'s'[: speakers != 1]}: utterances are divided, and speakers occur in several parts",
+        f"only {counted}: utterances are divided, and speakers occur in several parts",
         file=sys.stderr,
     )
     return {key: key for key in group_of}

@@ -53,16 +53,13 @@ def decode_file(path: str | Path) -> DecodedText:
     encoding = _certain_encoding(data)
     guessed = None
     if encoding is None:
-        guessed = named_object(GUESS, f"{path}: not UTF-8; the guess of its encoding")(data)
-    try:
-        text = data.decode(encoding or guessed or "utf-8")
-    except UnicodeDecodeError as error:
-        place = data[: error.start].count(b"\n") + 1
-        raise ListError(f"{path}:{place}: not UTF-8; convert the file with iconv") from None
+        guess_code_page = named_object(GUESS, f"{path}: not UTF-8; the guess of its encoding")
+        guessed = guess_code_page(data)
 
+    text = _decode_data(path, data, encoding or guessed or "utf-8")
     if "\0" in text:
-        place = text[: text.index("\0")].count("\n") + 1
-        raise ListError(f"{path}:{place}: {HAS_NUL}")
+        line_number = text[: text.index("\0")].count("\n") + 1
+        raise ListError(f"{path}:{line_number}: {HAS_NUL}")
 
     return DecodedText(text, guessed)
 
@@ -78,17 +75,20 @@ def read_text_file(path: str | Path) -> str:
     with naming(path):
         data = Path(path).read_bytes()
     has_mark = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    encoding = "utf-16" if has_mark else "utf-8-sig"
-    try:
-        text = data.decode(encoding)
-    except UnicodeDecodeError as error:
-        place = data[: error.start].count(b"\n") + 1
-        raise ListError(f"{path}:{place}: not UTF-8; convert the file with iconv") from None
-
+    text = _decode_data(path, data, "utf-16" if has_mark else "utf-8-sig")
     if "\0" in text:
         raise ListError(f"{path}: {HAS_NUL}")
 
     return text
+
+
+def _decode_data(path: str | Path, data: bytes, encoding: str) -> str:
+    """Decode the bytes of a file; raise ListError that names the line which cannot be decoded."""
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        line_number = data[: error.start].count(b"\n") + 1
+        raise ListError(f"{path}:{line_number}: not UTF-8; convert the file with iconv") from None
 
 
 def _certain_encoding(data: bytes) -> str | None:
@@ -97,10 +97,11 @@ def _certain_encoding(data: bytes) -> str | None:
         if data.startswith(mark):
             return encoding
 
-    # In UTF-16 every second byte of the digits, separators and line ends of a table is NUL.
+    # In UTF-16 the high byte of the digits, separators and line ends of a table is NUL.
     sample = data[:SAMPLE]
-    for encoding, high, low in (("utf-16-le", 1, 0), ("utf-16-be", 0, 1)):
-        is_likely = sample[high::2].count(0) > len(sample) // 8 and 0 not in sample[low::2]
+    for encoding, high_byte in (("utf-16-le", 1), ("utf-16-be", 0)):
+        high_bytes, low_bytes = sample[high_byte::2], sample[1 - high_byte :: 2]
+        is_likely = high_bytes.count(0) > len(sample) // 8 and 0 not in low_bytes
         if is_likely and {"\n", "\r"}.intersection(sample.decode(encoding, errors="ignore")):
             return encoding
 

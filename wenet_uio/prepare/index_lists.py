@@ -51,18 +51,21 @@ def index_list(source: ListSource, executor: Executor) -> IndexedList:
         # Reads a manifest of many tars once, so that forked processes inherit its entries.
         entries_outside(shards)
         per_job = REMOTE_SHARDS_PER_JOB if any_remote(shards) else 1
-        jobs = [_Job(part, data_list, layout, any_remote(part)) for part in chunks(shards, per_job)]
-        results = executor.map(
-            _index_part, jobs, data_list, len(shards), lambda job: len(job.shards), unit="shard"
+        jobs = [
+            _IndexJob(some_shards, data_list, layout, any_remote(some_shards))
+            for some_shards in chunks(shards, per_job)
+        ]
+        finished_jobs = executor.map(
+            _index_some, jobs, data_list, len(shards), lambda job: len(job.shards), unit="shard"
         )
-        for _ in results:
-            pass
+        for _ in finished_jobs:
+            pass  # a worker leaves the index of a shard beside the shard
 
     index = ensure_index(data_list, data_type, layout)
     return IndexedList(data_list, index.summary, index.bad, index.warnings)
 
 
-class _Job(NamedTuple):
+class _IndexJob(NamedTuple):
     """Shards of a list that one worker indexes."""
 
     shards: Sequence[str]
@@ -71,6 +74,6 @@ class _Job(NamedTuple):
     is_remote: bool
 
 
-def _index_part(job: _Job) -> None:
+def _index_some(job: _IndexJob) -> None:
     for _ in index_shards(job.shards, job.data_list, job.layout, is_remote=job.is_remote):
         pass

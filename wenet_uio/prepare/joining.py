@@ -87,9 +87,8 @@ def join_utterances(
     Raises:
         ValueError: audio cannot be read, or the utterances have different sample rates.
     """
-    joined = list(
-        plan_joined(lines, _utterance_seconds(lines, executor), folder.resolve() / "wav", joining)
-    )
+    seconds = _measure_seconds(lines, executor)
+    joined = list(plan_joined(lines, seconds, folder.resolve() / "wav", joining))
     for _ in executor.map(write_joined, joined, "join", len(joined)):
         pass
 
@@ -109,55 +108,73 @@ def plan_joined(
     lines: Sequence[RawLine], seconds: Sequence[float], folder: Path, joining: Joining
 ) -> Iterator[Joined]:
     """Divide the utterances, in random order, into joined ones of random length."""
-    draw = random.Random(joining.seed)
-    order = draw.sample(range(len(lines)), len(lines))
     width = len(str(len(lines)))
-    parts: list[RawLine] = []
-    pauses: list[float] = []
-    length, number = 0.0, 0
-    target_length = draw.uniform(joining.longest / 4, joining.longest)
+    for number, group in enumerate(_draw_groups(seconds, joining)):
+        key = f"joined_{joining.seed}_{number:0{width}}"  # one list may have several seeds
+        parts = tuple(lines[row] for row, _ in group)
+        pauses = tuple(pause for _, pause in group)
+        yield Joined(key, parts, pauses, str(folder), joining)
 
-    for row in [*order, None]:  # None yields the last utterance
+
+def _draw_groups(seconds: Sequence[float], joining: Joining) -> Iterator[list[tuple[int, float]]]:
+    """Yield the rows that are joined, each with the seconds of the pause before it.
+
+    Args:
+        seconds: length of the utterance in each row.
+    """
+    draw = random.Random(joining.seed)
+    order = draw.sample(range(len(seconds)), len(seconds))
+    target_length = draw.uniform(joining.longest / 4, joining.longest)
+    group: list[tuple[int, float]] = []
+    length = 0.0
+
+    for row in order:
         pause = draw.uniform(*joining.pauses)
-        if parts and (row is None or length + pause + seconds[row] > target_length):
-            key = f"joined_{joining.seed}_{number:0{width}}"  # one list may have several seeds
-            yield Joined(key, tuple(parts), tuple(pauses), str(folder), joining)
-            parts, pauses = [], []
-            length, number = 0.0, number + 1
+        if group and length + pause + seconds[row] > target_length:
+            yield group
+            group, length = [], 0.0
             target_length = draw.uniform(joining.longest / 4, joining.longest)
 
-        if row is not None:
-            parts.append(lines[row])
-            pauses.append(pause)
-            length += pause + seconds[row]
+        group.append((row, pause))
+        length += pause + seconds[row]
+
+    if group:
+        yield group
 
 
 def write_joined(joined: Joined) -> None:
-    """Write the audio of a joined utterance."""
+    """Write the audio of a joined utterance: noise for each pause, then the part behind it."""
     draw = np.random.default_rng([joined.joining.seed, *joined.key.encode()])
-    level = INT16_SCALE * 10 ** (joined.joining.noise / 20)
-    pieces = []
+    noise_level = INT16_SCALE * 10 ** (joined.joining.noise / 20)
+    pieces: list[np.ndarray] = []  # (samples,) each
     rate = 0
     for part, pause in zip(joined.parts, joined.pauses, strict=True):
         waveform, rate = read_audio(part.wav, part.start, part.end)
-        pieces += [draw.normal(0, level, round(pause * rate)), waveform]
+        noise = draw.normal(0, noise_level, round(pause * rate))
+        pieces += [noise, waveform]
 
+    one_channel = np.concatenate(pieces)[:, None]  # (samples, 1)
     with written_aside(joined.wav) as file:
-        file.write(encode_audio(np.concatenate(pieces)[:, None], rate, "wav"))
+        file.write(encode_audio(one_channel, rate, "wav"))
 
 
-def _utterance_seconds(lines: Sequence[RawLine], executor: Executor) -> list[float]:
-    """Return seconds of each utterance, from the headers."""
+def _measure_seconds(lines: Sequence[RawLine], executor: Executor) -> list[float]:
+    """Return seconds of each utterance by the header of its audio.
+
+    Raises:
+        ValueError: audio cannot be read, or the utterances have different sample rates.
+    """
     measured: list[MeasuredLine] = []
     jobs = chunks(list(lines), MEASURED_TOGETHER)
     for measured_lines in executor.map(_measure_readable, jobs, "measure", len(lines), len):
         measured += measured_lines
 
-    key_with_rate = {
-        measurement.sample_rate: line.key for line, measurement in zip(lines, measured, strict=True)
-    }
-    if len(key_with_rate) > 1:
-        shown = listed([f"{key} has {rate} Hz" for rate, key in key_with_rate.items()], NAMED)
+    example_of_rate: dict[int, str] = {}
+    for line, measurement in zip(lines, measured, strict=True):
+        example_of_rate[measurement.sample_rate] = line.key
+
+    if len(example_of_rate) > 1:
+        shown = listed([f"{key} has {rate} Hz" for rate, key in example_of_rate.items()], NAMED)
         raise ValueError(
             f"utterances of several sample rates ({shown}); resample them, or join those of one "
             "rate"

@@ -102,11 +102,13 @@ def _detect_text_form(path: Path) -> str:
     """Return the form of a .txt: Excel's Unicode text has tabs and names of columns."""
     first_line = next((line for _, line in table_lines(path) if line.strip()), "")
     columns = named_columns(first_line.replace('"', "").split(TAB))
-    if "text" in columns and not {"wav", "start"}.isdisjoint(columns):
+    if "text" in columns and ("wav" in columns or "start" in columns):
         return "tsv"
     if is_labels(path):
         return "audacity"
-    return "ljspeech" if not is_transcripts(path) and _has_bars(path) else "transcripts"
+    if is_transcripts(path) or not _has_bars(path):
+        return "transcripts"
+    return "ljspeech"
 
 
 def _detect_json_form(path: Path) -> str:
@@ -135,10 +137,13 @@ def _detect_csv_form(path: Path) -> str:
     if STATED_SEPARATOR.fullmatch(first_line) or not _has_bars(path):
         return "csv"
 
+    # The first row as it would be if commas separated the cells
     first_row = next(csv.reader([first_line]), [""])
     is_header = named_columns(first_row).keys() >= {"wav", "text"}
     begins_with_audio = ensure_audio_suffix(first_row[0]) == first_row[0]
-    return "csv" if len(first_row) > 1 and (is_header or begins_with_audio) else "ljspeech"
+    if len(first_row) > 1 and (is_header or begins_with_audio):
+        return "csv"
+    return "ljspeech"
 
 
 def _has_bars(path: Path) -> bool:
@@ -186,21 +191,26 @@ def metadata_table(folder: Path) -> Path | None:
 
 
 def _forms_beside(files: FilesOfFolder) -> dict[str, str]:
-    """Return forms of the files of text that audio has beside it, each with an example.
+    """Return {form: name of a file} of the files of text that stand beside audio.
 
-    Of all files of text if none has audio beside it.
+    Files of some forms count without audio beside them: those of many recordings, those that name
+    their audio, and all files with times if the folder has no audio.
     """
     example_of: dict[str, str] = {}
     for file in files.texts:
         if is_transcripts(file.path) or file.path.name in TABLES:
             continue
+
+        needs_no_audio = file.form in ("ctm", "stm", "elan")
+        has_times = file.form != "pairs"
+        if not (file.audio or needs_no_audio or (has_times and not files.audio)):
+            continue
+
         form = file.form
+        # Files are opened until one is plain text: a folder may have many.
         if form == "pairs" and form not in example_of and is_labels(file.path):
             form = "audacity"
-        # Words of many recordings, files that name their media, and times if there is no audio
-        is_apart = file.form in ("ctm", "stm", "elan") or (not files.audio and file.form != "pairs")
-        if file.audio or is_apart:
-            example_of[form] = file.path.name
+        example_of[form] = file.path.name
 
     return example_of
 
@@ -254,11 +264,11 @@ def add_folder_parts(lines: Sequence[RawLine], folder: Path) -> list[RawLine]:
 
 
 def _top_folder_part(wav: str, folder: Path) -> str | None:
-    try:
-        top_name, *inner_names = Path(wav).relative_to(folder).parts
-    except ValueError:
+    """Return the part that the first folder of a path below `folder` names; None if there is none."""
+    if not Path(wav).is_relative_to(folder):
         return None
-    return PARTS.get(top_name.lower()) if inner_names else None
+    names = Path(wav).relative_to(folder).parts
+    return PARTS.get(names[0].lower()) if len(names) > 1 else None
 
 
 def tarred_audio_hint(source: Path, lines: Sequence[RawLine]) -> str:
@@ -271,10 +281,10 @@ def tarred_audio_hint(source: Path, lines: Sequence[RawLine]) -> str:
         return ""
 
     folder = containing_folder(source)
+    names_tars = any(SHARD_ID in line.extra for line in lines)
     # NeMo writes the manifest of each tar to a folder beside the tars.
-    tars = (tar for place in (folder, folder.parent) for tar in place.glob(NEMO_TARS))
-    in_tars = any(SHARD_ID in line.extra for line in lines) or next(tars, None) is not None
-    if not in_tars:
+    has_tars = any(folder.glob(NEMO_TARS)) or any(folder.parent.glob(NEMO_TARS))
+    if not names_tars and not has_tars:
         return ""
 
     hint = (
@@ -298,9 +308,9 @@ def describe_corpus(path: Path, form: str, lines: Sequence[RawLine]) -> str:
 
     The first SHOWN utterances are part of it.
     """
-    parts = Counter(filter(None, map(stated_part, lines)))
-    counts = ", ".join(f"{part} {count}" for part, count in parts.items())
-    parts_shown = f"; parts: {counts}" if parts else ""
+    count_of_part = Counter(stated_part(line) for line in lines if stated_part(line))
+    counts = ", ".join(f"{part} {count}" for part, count in count_of_part.items())
+    parts_shown = f"; parts: {counts}" if count_of_part else ""
     recordings = len({line.wav for line in lines})
 
     examples: list[str] = []

@@ -130,10 +130,9 @@ def read_table(
 
 
 def _trim_rows(rows: Rows) -> tuple[Rows, list[str]]:
-    """Return the rows without columns at their end that are empty everywhere, and without rows of
-    one cell above the names of the columns, which notes name.
+    """Return the rows without empty columns at their end and without titles, and a note of these.
 
-    Spreadsheets often have a title above the table.
+    A title is a row of one cell above the names of the columns, as spreadsheets often have it.
     """
     width = 0
     for _, cells in rows:
@@ -142,12 +141,20 @@ def _trim_rows(rows: Rows) -> tuple[Rows, list[str]]:
                 width = max(width, column)
 
     rows = [(number, cells[:width]) for number, cells in rows]
-    first = next((place for place, (_, cells) in enumerate(rows) if sum(map(bool, cells)) > 1), 0)
-    if not first or not {"wav", "text"} & named_columns(rows[first][1]).keys():
-        return rows, []
+    titles: list[str] = []
+    for _, cells in rows:
+        filled_cells = [cell for cell in cells if cell]
+        if len(filled_cells) > 1:
+            is_header = not {"wav", "text"}.isdisjoint(named_columns(cells))
+            break
+        titles += filled_cells
+    else:
+        is_header = False
 
-    titles = [next(filter(None, cells)) for _, cells in rows[:first]]
-    return rows[first:], [f"rows above the names of the columns are no utterances: {titles}"]
+    if not titles or not is_header:
+        return rows, []
+    note = f"rows above the names of the columns are no utterances: {titles}"
+    return rows[len(titles) :], [note]
 
 
 def _find_columns(
@@ -159,29 +166,29 @@ def _find_columns(
         ListError: nothing says what they are.
     """
     first_number, first_row = rows[0]
-    place = f"{path}:{first_number}"
+    first_line = f"{path}:{first_number}"
     cells = [row for _, row in rows]
     audio = _AudioOfTable(Path(path), options)
     try:
         columns = columns_by_name(cells, choice, audio.has_path)
         if columns is None:
-            understand = named_object(GUESS, f"{place}: the guess of its columns")
-            columns = understand(cells, choice, audio.has_path)
-            if columns is None or not _has_audio(columns):
-                columns = understand(cells, choice, audio.has_name)
+            guess_columns = named_object(GUESS, f"{first_line}: the guess of its columns")
+            columns = guess_columns(cells, choice, audio.has_path)
+            if not _has_audio(columns):
+                columns = guess_columns(cells, choice, audio.has_name)
     except ListError as error:
-        raise ListError(f"{place}: {error}") from None
+        raise ListError(f"{first_line}: {error}") from None
 
     if columns is not None and _has_audio(columns):
         return columns
 
-    _check_first_row(place, first_row, table.separator)
-    return Columns(["wav", "text"], False, [])
+    _check_first_row(first_line, first_row, table.separator)
+    return Columns(["wav", "text"], has_header=False, notes=[])
 
 
-def _has_audio(columns: Columns) -> bool:
-    """Tell whether a table has a column of audio, or of times in one recording."""
-    return not {"wav", "start"}.isdisjoint(columns.names)
+def _has_audio(columns: Columns | None) -> bool:
+    """Tell whether a table is understood and has a column of audio, or of times in one recording."""
+    return columns is not None and ("wav" in columns.names or "start" in columns.names)
 
 
 @dataclass(frozen=True)
@@ -200,9 +207,8 @@ class _AudioOfTable:
 
     def has_name(self, cell: str) -> bool:
         """Tell whether a cell is a path of audio, or the name of a file, maybe without suffix."""
-        return (
-            self.has_path(cell) or compose_accents(Path(slash_separated(cell)).name) in self.names
-        )
+        name = Path(slash_separated(cell)).name
+        return self.has_path(cell) or compose_accents(name) in self.names
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -237,11 +243,12 @@ def _parse_rows(
     bad: list[str] = []
     width = len(columns.names)
     for number, cells in rows:
-        padded = [*cells, *[""] * (width - len(cells))] if is_padded else cells
+        if is_padded:
+            cells = cells + [""] * (width - len(cells))
         try:
-            if len(padded) != width:
-                raise ListError(f"expected {width} fields, found {len(padded)}")
-            fields = dict(zip(columns.names, padded, strict=True))
+            if len(cells) != width:
+                raise ListError(f"expected {width} fields, found {len(cells)}")
+            fields = dict(zip(columns.names, cells, strict=True))
             lines.append(_parse_row(fields, path, columns.milliseconds))
         except ValueError as error:
             bad.append(f"{path}:{number}: {error}")
@@ -283,7 +290,9 @@ def part_key(wav: str, start: float) -> str:
 
 def _parse_row(fields: dict[str, str], path: str, milliseconds: frozenset[str]) -> RawLine:
     """Return the utterance of a row, with fields by our names of the columns."""
-    wav, text = fields.pop("wav", Path(path).stem).strip(), fields.pop("text").strip()
+    # Without a column of audio, the table describes the recording of its own name.
+    wav = fields.pop("wav", Path(path).stem).strip()
+    text = fields.pop("text").strip()
     if not wav:
         raise ListError("no audio")
     if not text:
@@ -325,7 +334,7 @@ def _pop_times(
             number /= 1000
         seconds[name] = number
 
-    stated_start, end, duration = seconds.values()
+    stated_start, end, duration = seconds["start"], seconds["end"], seconds["duration"]
     start = stated_start or 0.0
     # Without a start, the duration is that of the file, which need not be cut.
     if end is None and stated_start is not None and duration is not None:
@@ -339,8 +348,11 @@ def _pop_times(
 def _pop_number(fields: dict[str, str], name: str) -> float | None:
     """Take a number or a time out of the fields; None if it is missing or empty."""
     value = fields.pop(name, "").strip()
-    number = parse_seconds(value) if value else None
-    if value and (number is None or not math.isfinite(number)):
+    if not value:
+        return None
+
+    number = parse_seconds(value)
+    if number is None or not math.isfinite(number):
         raise ListError(f"{name}: expected a number, found {value!r}")
 
     return number

@@ -79,12 +79,8 @@ def _lost_tars(folder: Path, naming: ShardNaming, jobs: Sequence[ShardJob]) -> l
         if receipt is not None:
             reused_tars.update(folder / shard["path"] for shard in receipt.shards)
 
-    existing_tars = [
-        path
-        for path, whole in _packed_files(folder, naming)
-        if path == whole and path.suffix == ".tar"
-    ]
-    return [tar for tar in existing_tars if tar not in reused_tars]
+    packed_files = [path for path, _ in _packed_files(folder, naming)]
+    return [path for path in packed_files if path.suffix == ".tar" and path not in reused_tars]
 
 
 def remove_stale(
@@ -96,9 +92,10 @@ def remove_stale(
         names: the shards of this run, as paths in the folder without .tar; each has a receipt.
         tars: the tars of this run, as paths in the folder.
     """
-    kept = {folder / RECEIPTS / f"{name}.json" for name in names} | {folder / tar for tar in tars}
-    for path, whole in _packed_files(folder, naming):
-        if whole not in kept:
+    kept_files = {folder / tar for tar in tars}
+    kept_files.update(folder / RECEIPTS / f"{name}.json" for name in names)
+    for path, owner in _packed_files(folder, naming):
+        if owner not in kept_files:
             path.unlink()
 
 
@@ -107,12 +104,12 @@ def _packed_files(folder: Path, naming: ShardNaming) -> list[tuple[Path, Path]]:
 
     An index belongs to its tar, a shard or receipt to itself.
     """
-    files = []
+    files: list[tuple[Path, Path]] = []
     for subfolder in _written_folders(folder):
         for path in sorted(subfolder.glob(f"{naming.pattern}*")):
-            whole = naming.whole(path.name)
-            if whole:
-                files.append((path, path.with_name(whole)))
+            owner = naming.whole(path.name)
+            if owner:
+                files.append((path, path.with_name(owner)))
 
     return files
 
@@ -120,10 +117,9 @@ def _packed_files(folder: Path, naming: ShardNaming) -> list[tuple[Path, Path]]:
 def _written_folders(folder: Path) -> list[Path]:
     """Return the folders that runs write to: `folder`, those of groups, and those of receipts."""
     receipts = folder / RECEIPTS
-    groups = [path.name for path in receipts.iterdir() if path.is_dir()]
-    return [
-        folder,
-        receipts,
-        *(receipts / name for name in groups),
-        *(folder / name for name in groups),
-    ]
+    folders = [folder, receipts]
+    for path in receipts.iterdir():
+        if path.is_dir():
+            folders += [path, folder / path.name]
+
+    return folders

@@ -140,6 +140,7 @@ def encode_sample(utterance: RawLine, storing: Storing) -> PackedSample:
         AudioError: the audio cannot be read, or cannot be stored that way.
         OSError: the file cannot be opened.
     """
+    key, text = utterance.key, utterance.text
     # A path where only a part is read; bytes where all of the file is needed.
     source = utterance.wav if is_cut(utterance) else read_encoded(utterance.wav)
     info = audio_info(source)
@@ -152,10 +153,9 @@ def encode_sample(utterance: RawLine, storing: Storing) -> PackedSample:
         require_whole(source)
         if is_copied(utterance, storing, info.sample_rate):
             suffix = _file_suffix(utterance)
-            suffix = suffix if suffix in AUDIO_SUFFIXES else "wav"  # readers go by the content
-            return PackedSample(
-                utterance.key, utterance.text, source, suffix, info.num_samples, info.sample_rate
-            )
+            if suffix not in AUDIO_SUFFIXES:
+                suffix = "wav"  # any of them, since readers go by the content
+            return PackedSample(key, text, source, suffix, info.num_samples, info.sample_rate)
 
     samples, rate = _read_channels(source, utterance, info.channels)
     if storing.resample_rate not in (None, rate):
@@ -164,7 +164,7 @@ def encode_sample(utterance: RawLine, storing: Storing) -> PackedSample:
 
     encoding = "wav" if storing.audio_format == "keep" else storing.audio_format
     audio = encode_audio(samples, rate, encoding)
-    return PackedSample(utterance.key, utterance.text, audio, encoding, len(samples), rate)
+    return PackedSample(key, text, audio, encoding, len(samples), rate)
 
 
 def _pack_features(utterance: RawLine, storing: Storing, source: bytes | str) -> PackedSample:
@@ -180,15 +180,17 @@ def _pack_features(utterance: RawLine, storing: Storing, source: bytes | str) ->
             "stored features are packed as they are; leave out --audio_format and --resample"
         )
 
-    matrix, rate = read_signal(source, utterance.start, utterance.end)
+    matrix, rate = read_signal(source, utterance.start, utterance.end)  # (frames, dim)
+    suffix = _file_suffix(utterance)
     if isinstance(source, str):
         data, suffix = npy_bytes(matrix), "npy"
     elif source.startswith(KALDI):
         data, suffix = source, "ark"
     else:
-        data, suffix = source, _file_suffix(utterance)
+        data = source
+        if suffix not in ARRAY_SUFFIXES:
+            suffix = "npy"  # any of them, since readers go by the content
 
-    suffix = suffix if suffix in ARRAY_SUFFIXES else "npy"  # readers go by the content
     return PackedSample(utterance.key, utterance.text, data, suffix, len(matrix), rate)
 
 
@@ -210,13 +212,12 @@ def is_copied(utterance: RawLine, storing: Storing, sample_rate: int) -> bool:
 def _pack_utterances(job: ShardJob, fingerprint: str) -> Receipt:
     """Write the utterances to as many shards as `max_bytes` needs; memory holds one utterance."""
     bad: list[Failure] = []
-    temporary: list[str] = []
+    temporary: list[str] = []  # keys of bad utterances that the next run may be able to pack
     shards: list[dict[str, Any]] = []
     numbered_samples = _encode_utterances(job, bad, temporary)
     for number, samples in itertools.groupby(numbered_samples, key=itemgetter(0)):
         name = f"{job.name}_{number}.tar" if number else f"{job.name}.tar"
-        path = Path(job.folder, name)
-        rows, size, sha256 = write_shard(path, (sample for _, sample in samples))
+        rows, size, sha256 = write_shard(Path(job.folder, name), (sample for _, sample in samples))
         shard = {
             "path": name,
             "utterances": len(rows),
@@ -268,14 +269,16 @@ def why_bad(utterance: RawLine, error: AudioError | OSError) -> str:
     """
     if isinstance(error, OSError) and error.errno in OUT_OF_RESOURCES:
         raise error
+
     reason = getattr(error, "strerror", None) or str(error)
-    return shown(reason if reason.startswith(utterance.wav) else f"{utterance.wav}: {reason}")
+    if not reason.startswith(utterance.wav):
+        reason = f"{utterance.wav}: {reason}"
+    return shown(reason)
 
 
 def is_temporary(error: Exception) -> bool:
-    """Tell whether the next run may read this audio.
-
-    So it may after errors of the disk or the network, not if a file is missing.
+    """Tell whether the next run may read this audio: after errors of the disk or the network, but
+    not if a file is missing.
     """
     return isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
 
@@ -324,5 +327,6 @@ def _resample_channels(samples: np.ndarray, rate: int, target: int) -> np.ndarra
     from wenet_uio.dataset.chain.waveform import resample
 
     torch.set_num_threads(1)
-    channels = torch.from_numpy(samples.T.astype(np.float32))
-    return np.stack([resample(channel, rate, target).numpy() for channel in channels], axis=1)
+    channels = torch.from_numpy(samples.T.astype(np.float32))  # (channels, samples)
+    resampled = [resample(channel, rate, target).numpy() for channel in channels]
+    return np.stack(resampled, axis=1)

@@ -7,7 +7,6 @@ import json
 import tarfile
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, NamedTuple
@@ -67,9 +66,10 @@ def write_shard(path: str | Path, samples: Iterable[PackedSample]) -> Written:
             name = f"{sample.key}.{sample.suffix}"
             audio_offset = tar.append(name, sample.audio)
             if sample.extra:
-                tar.append(f"{sample.key}.json", _json(sample.extra))
+                tar.append(f"{sample.key}.json", _encode_fields(sample.extra))
                 has_fields = True
 
+            # The index holds text and fields as a record, if any sample has fields.
             line = RawLine(sample.key, name, sample.text, extra=dict(sample.extra))
             records.append(record_of(line, name))
             entries.append(
@@ -94,16 +94,19 @@ def write_shard(path: str | Path, samples: Iterable[PackedSample]) -> Written:
 
 
 def _rows_and_records(entries: list[Entry], records: list[bytes]) -> Rows:
-    """Return rows with the texts and other fields of all samples, as a scan of the tar gives them."""
-    ends = list(accumulate(map(len, records)))
-    entries_with_text = [
-        entry._replace(text_offset=end - len(record), text_size=len(record))
-        for entry, record, end in zip(entries, records, ends, strict=True)
-    ]
-    return replace(rows_of(entries_with_text), records=np.frombuffer(b"".join(records), np.uint8))
+    """Return rows with the records, which hold texts and other fields, as a scan of the tar gives
+    them: the text of an entry is then a span of the joined records, and not of the tar.
+    """
+    placed: list[Entry] = []
+    offset = 0
+    for entry, record in zip(entries, records, strict=True):
+        placed.append(entry._replace(text_offset=offset, text_size=len(record)))
+        offset += len(record)
+
+    return replace(rows_of(placed), records=np.frombuffer(b"".join(records), np.uint8))
 
 
-def _json(fields: Mapping[str, Any]) -> bytes:
+def _encode_fields(fields: Mapping[str, Any]) -> bytes:
     return json.dumps(dict(fields), ensure_ascii=False).encode()
 
 
@@ -111,7 +114,7 @@ def bytes_in_shard(sample: PackedSample) -> int:
     """Return bytes that a sample takes in a tar: its members with headers and padding."""
     members = [(sample.suffix, len(sample.audio)), ("txt", len(sample.text.encode()))]
     if sample.extra:
-        members.append(("json", len(_json(sample.extra))))
+        members.append(("json", len(_encode_fields(sample.extra))))
     return sum(member_bytes(f"{sample.key}.{suffix}", size) for suffix, size in members)
 
 

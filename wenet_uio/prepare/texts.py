@@ -15,14 +15,14 @@ from wenet_uio.text.languages import LANGUAGES, normaliser
 from wenet_uio.text.normalize import english, mandarin
 
 
-def _single_spaced(text: str) -> str:
+def _join_words(text: str) -> str:
     return " ".join(text.split())
 
 
 TEXTS: dict[str, Callable[[str], str]] = {
-    "keep": _single_spaced,
-    "none": _single_spaced,
-    "clean": lambda text: " ".join(clean(text).split()),
+    "keep": _join_words,
+    "none": _join_words,
+    "clean": lambda text: _join_words(clean(text)),
     "english": english,
     "mandarin": mandarin,
     **{language: normaliser(language) for language in LANGUAGES},
@@ -58,7 +58,9 @@ def normalise_lines(lines: Sequence[RawLine], text: str) -> list[RawLine]:
     normalise = TEXTS[text]
     changed = [replace(line, text=normalise(line.text)) for line in lines]
     _tell_changes(f"--text {text}", lines, changed)
-    keys_with_digits = [line.key for line in changed if any(map(str.isdigit, line.text))]
+    keys_with_digits = [
+        line.key for line in changed if any(character.isdigit() for character in line.text)
+    ]
     if text not in KEEPING and keys_with_digits:
         print(
             f"--text {text}: {len(keys_with_digits)} texts have digits, which stay; write them as "
@@ -100,8 +102,11 @@ def _change_kinds(old: str, new: str) -> set[str]:
     if not new:
         return {"nothing is left"}
 
-    changed = (Counter(old) - Counter(new)) + (Counter(new) - Counter(old))
-    return {_character_kind(character) for character in changed} or {"order"}
+    removed = Counter(old) - Counter(new)
+    added = Counter(new) - Counter(old)
+    if not removed and not added:
+        return {"order"}
+    return {_character_kind(character) for character in removed + added}
 
 
 def _character_kind(character: str) -> str:

@@ -72,10 +72,12 @@ def put_shards(
 
     record = Path(f"{remote_list}.uploaded.json")
     uploads = _read_record(record)
-    jobs = [
-        _Job(shard, uri, {name: uploads.get(name) for name in (uri, f"{uri}.idx")})
-        for shard, uri in zip(shards, uris, strict=True)
-    ]
+    jobs: list[_Job] = []
+    for shard, uri in zip(shards, uris, strict=True):
+        index_uri = f"{uri}.idx"
+        earlier = {uri: uploads.get(uri), index_uri: uploads.get(index_uri)}
+        jobs.append(_Job(shard, uri, earlier))
+
     copied = 0
     try:
         results = executor.map(_put_shard, jobs, "upload", len(jobs), unit="shard")
@@ -123,6 +125,7 @@ def _read_record(path: Path) -> dict[str, _Upload]:
 
 
 def _store_folder(target: str) -> str:
+    """Return a URI of a folder without a slash at its end; raise ListError if it is no URI."""
     folder = target.rstrip("/")
     if not is_remote(folder):
         raise ListError(f"{target!r}: expected a folder in a store, such as s3://bucket/folder")
@@ -138,15 +141,21 @@ def _put_shard(job: _Job) -> tuple[bool, dict[str, _Upload]]:
 
 
 def _put_file(path: str, uri: str, earlier: _Upload | None) -> tuple[bool, _Upload]:
-    """Copy a file unless the store has it; return whether it was copied."""
+    """Copy a file unless the store has it; return whether it was copied, and what the store has.
+
+    Args:
+        earlier: the record of an earlier run; None if there is none.
+    """
     md5 = digest_of(path, "md5")
     with _name_uri(uri):
         store, name = driver(uri, ATTEMPTS)
         if store.exists(name):
             info = store.info(name)
-            has_size = info["size"] == Path(path).stat().st_size
             upload = _Upload(md5, version_of_info(info).tag)
-            if has_size and (_stored_md5(info) == md5 or earlier == upload):
+            has_size = info["size"] == Path(path).stat().st_size
+            # Either the store tells the MD5, or its object is still the one that was copied.
+            has_content = _stored_md5(info) == md5 or earlier == upload
+            if has_size and has_content:
                 return False, upload
 
         store.put_file(path, name)
@@ -161,6 +170,8 @@ def _stored_md5(info: Mapping[str, Any]) -> str:
     tag = str(info.get("ETag") or "").strip('"').lower()
     if re.fullmatch("[0-9a-f]{32}", tag):
         return tag
+
+    # Google Cloud Storage has a field of its own.
     try:
         return base64.b64decode(info.get("md5Hash") or "", validate=True).hex()
     except (ValueError, TypeError):

@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 
 import numpy as np
@@ -104,6 +104,18 @@ def report_plan(
         if on_batch is not None:
             on_batch(batch)
 
+    next_plan = plan.of_epoch(seed, epoch + 1)
+    report = _summarise_plan(plan, account, next_plan, world_size)
+    return replace(report, seconds=round(time.monotonic() - began, 3))
+
+
+def _summarise_plan(
+    plan: EpochPlan, account: _Account, next_plan: EpochPlan, world_size: int
+) -> PlanReport:
+    """Return the report of a plan whose batches are all in the account; it lacks the time."""
+    corpus, filtered = plan.corpus, plan.filtered()
+    planned = int(np.count_nonzero(account.times_planned))
+
     # The ranks share the batches of an incomplete last step.
     whole = plan.num_batches // world_size * world_size
     rest: list[Piece] = []
@@ -111,22 +123,16 @@ def report_plan(
         rest += plan.batch(index).pieces
 
     skew = skew_of_steps(account.costs, rest, world_size)
-    frame_skew = skew_of_steps(
-        account.padded, rest, world_size, size_of=attrgetter("padded_frames")
-    )
-
-    filtered = plan.filtered()
-    planned = int(np.count_nonzero(account.times_planned))
-    next_plan = plan.of_epoch(seed, epoch + 1)
+    padded_frames = attrgetter("padded_frames")
+    frame_skew = skew_of_steps(account.padded, rest, world_size, size_of=padded_frames)
     order_correlation, mates_again = _compare_epochs(account.batch_numbers, next_plan)
-    same_shard = account.same_shard[np.isfinite(account.same_shard)]
     return PlanReport(
         utterances=planned,
         hours=round(account.stored_seconds() / 3600, 4),
         batches=plan.num_batches,
         steps=plan.steps_from(0, world_size),
         padding=round(100 * (1 - account.frames / max(1, account.padded.sum())), 3),
-        fill=round(100 * _mean_or(account.costs, 0.0) / measure.policy.bound, 2),
+        fill=round(100 * _mean_or(account.costs, 0.0) / plan.measure.policy.bound, 2),
         filtered=dict(sorted(filtered.items())),
         bad=len(corpus.bad),
         lost=corpus.num_samples - planned - sum(filtered.values()),
@@ -134,13 +140,13 @@ def report_plan(
         over_bound=account.over_bound,
         skew=round(_mean_or(skew, 1.0), 4),
         frame_skew=round(_mean_or(frame_skew, 1.0), 4),
-        same_shard=round(_mean_or(same_shard, 0.0), 4),
+        same_shard=round(_mean_or(np.array(account.same_shard), 0.0), 4),
         order_correlation=round(order_correlation, 4),
         mates_again=round(mates_again, 4),
-        length_correlation=round(_correlation(account.lengths[:whole:world_size]), 4),
-        sources=account.by_source(),
+        length_correlation=round(_correlation_with_next(account.lengths[:whole:world_size]), 4),
+        sources=account.count_by_source(),
         lanes=plan.lanes,
-        seconds=round(time.monotonic() - began, 3),
+        seconds=0.0,
         digest=account.digest.hexdigest(),
     )
 
@@ -158,9 +164,8 @@ class _Account:
         self.costs = np.zeros(plan.num_batches, np.int64)
         self.padded = np.zeros(plan.num_batches, np.int64)
         """(batches,) padded frames."""
-        self.same_shard = np.full(plan.num_batches, np.nan)
-        """(batches,) probability that two samples come from the same shard; NaN for a batch of one
-        sample."""
+        self.same_shard: list[float] = []
+        """Probability that two samples come from the same shard, of each batch of several samples."""
         self.lengths = np.zeros(plan.num_batches)
         """(batches,) mean frames of the samples."""
         self.frames = self.over_bound = 0
@@ -188,7 +193,7 @@ class _Account:
         _, counts = np.unique(shards, return_counts=True)
         pairs = len(keys) * (len(keys) - 1)
         if pairs:
-            self.same_shard[batch.index] = (counts * (counts - 1)).sum() / pairs
+            self.same_shard.append((counts * (counts - 1)).sum() / pairs)
 
     def stored_seconds(self) -> float:
         """Return seconds of audio of the planned utterances, as stored."""
@@ -199,10 +204,11 @@ class _Account:
 
         return total
 
-    def by_source(self) -> dict[str, int]:
+    def count_by_source(self) -> dict[str, int]:
         """Return planned utterances by source."""
-        shards = np.repeat(np.arange(self._corpus.num_shards), self._corpus.samples)
         sources = self._corpus.shard_sources
+        # (samples,) shard of each sample
+        shards = np.repeat(np.arange(self._corpus.num_shards), self._corpus.samples)
         numbers = sources.numbers(shards[self.times_planned > 0])
         counts = np.bincount(numbers, minlength=len(sources.names))
         return dict(zip(sources.names, counts.tolist(), strict=True))
@@ -218,11 +224,16 @@ def _mean_or(values: np.ndarray, if_empty: float) -> float:
 
 
 def _compare_epochs(batch_numbers: np.ndarray, next_plan: EpochPlan) -> tuple[float, float]:
-    """Measure how alike an epoch and the next one are: `order_correlation`, `mates_again`.
+    """Measure how alike an epoch and the next one are.
 
     Args:
-        batch_numbers: (samples,) batch of each sample in the first epoch, as in `_Account`.
+        batch_numbers: (samples,) number of the batch of each sample in the first epoch, from 1; 0
+            for a sample that is not planned.
         next_plan: the plan of the next epoch.
+
+    Returns:
+        correlation of the batch numbers of each sample in both epochs, and the share of the pairs
+        of samples of one batch that are in one batch again.
     """
     starts = first_samples(next_plan.corpus)
     next_numbers = np.zeros_like(batch_numbers)
@@ -236,7 +247,7 @@ def _compare_epochs(batch_numbers: np.ndarray, next_plan: EpochPlan) -> tuple[fl
     # One number for each pair of batches
     mates_in_both = _count_pairs(first * (next_plan.num_batches + 1) + second)
 
-    return _correlation(first, second), mates_in_both / max(1, mates)
+    return _correlate(first, second), mates_in_both / max(1, mates)
 
 
 def _count_pairs(groups: np.ndarray) -> int:
@@ -245,12 +256,13 @@ def _count_pairs(groups: np.ndarray) -> int:
     return int((counts * (counts - 1)).sum()) // 2
 
 
-def _correlation(values: np.ndarray, others: np.ndarray | None = None) -> float:
-    """Return the correlation with other values, or of each value with the next one.
+def _correlation_with_next(values: np.ndarray) -> float:
+    """Return the correlation of each value with the one behind it."""
+    return _correlate(values[:-1], values[1:])
 
-    0 if there is nothing to correlate.
-    """
-    first, second = (values, others) if others is not None else (values[:-1], values[1:])
+
+def _correlate(first: np.ndarray, second: np.ndarray) -> float:
+    """Return the correlation of two arrays; 0 for fewer than two values, or if all are equal."""
     if len(first) < 2 or not first.std() or not second.std():
         return 0.0
     return float(np.corrcoef(first, second)[0, 1])
@@ -273,10 +285,10 @@ def skew_of_steps(
         size_of: the cost of a piece.
     """
     whole = len(costs) // world_size * world_size
-    steps = costs[:whole].reshape(-1, world_size)
+    steps = costs[:whole].reshape(-1, world_size)  # (steps, ranks)
     if rest:
-        shares = share_out(rest, world_size)
-        steps = np.vstack([steps, [sum(map(size_of, share)) for share in shares]])
+        last_step = [sum(map(size_of, share)) for share in share_out(rest, world_size)]
+        steps = np.vstack([steps, last_step])
 
     steps = steps[steps.any(axis=1)]
     return steps.max(axis=1) / steps.mean(axis=1)
