@@ -97,17 +97,23 @@ def file_at(wav: str, folders: Sequence[Path]) -> Path | None:
     place = place_of(wav)
     if place.offset is not None:
         archive = file_at(place.path, folders)
-        return archive and archive.with_name(archive.name + wav.removeprefix(place.path))
+        if archive is None:
+            return None
+        return archive.with_name(archive.name + wav.removeprefix(place.path))
 
-    spellings = list(dict.fromkeys((wav, slash_separated(wav))))
+    spellings = [wav, slash_separated(wav)]
     if not wav.isascii():
-        spellings += [normalize(form, name) for name in spellings for form in ("NFC", "NFD")]
+        for name in spellings[:2]:
+            spellings += [normalize("NFC", name), normalize("NFD", name)]
 
-    # isfile() is false where Path.is_file() raises OSError: a text in the column of the audio is
-    # too long for a path.
-    candidates = (os.path.abspath(folder / name) for name in spellings for folder in folders)  # noqa: PTH100 - resolve() would follow links
-    path = next(filter(os.path.isfile, candidates), None)
-    return Path(path) if path else None
+    for name in dict.fromkeys(spellings):
+        for folder in folders:
+            path = os.path.abspath(folder / name)  # noqa: PTH100 - resolve() would follow links
+            # Path.is_file() raises OSError if a text in the column of the audio is too long.
+            if os.path.isfile(path):  # noqa: PTH113
+                return Path(path)
+
+    return None
 
 
 def _find_below(audio: Path, wavs: Iterable[str]) -> dict[str, list[Path]]:
@@ -136,8 +142,9 @@ def _find_below(audio: Path, wavs: Iterable[str]) -> dict[str, list[Path]]:
 
 def _has_folders(file: Path, name: Path) -> bool:
     """Tell whether a file is in the folders of a name: `x/a/b/1.wav` in those of `a/b/1.flac`."""
-    folders = name.parts[:-1]
-    return Path(compose_accents(str(file))).parts[-1 - len(folders) : -1] == folders
+    folders = name.parent.parts
+    inner_folders = Path(compose_accents(str(file))).parent.parts[-len(folders) :]
+    return not folders or inner_folders == folders
 
 
 def _index_names(folder: Path) -> tuple[dict[str, list[Path]], ...]:

@@ -116,10 +116,14 @@ def _compute_features(
     audio_info(line.wav).samples_between(line.start, line.end)  # refuses audio that is cut short
     channel = line.extra.get("channel", conf.singal_channel_conf.channel)
     signal, rate = read_signal(line.wav, line.start, line.end, channel)
-    tensor, is_stored = torch.from_numpy(signal), signal.ndim == 2
     example = Example(line.key, "", None, rate, random=0)
-    example = replace(example, feats=tensor) if is_stored else replace(example, waveform=tensor)
-    for operator in chains[is_stored]:
+    audio_chain, feature_chain = chains
+    if signal.ndim == 2:  # stored features
+        example, chain = replace(example, feats=torch.from_numpy(signal)), feature_chain
+    else:
+        example, chain = replace(example, waveform=torch.from_numpy(signal)), audio_chain
+
+    for operator in chain:
         example = operator(example)
 
     feats = feats_of(example)

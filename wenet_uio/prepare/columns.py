@@ -140,10 +140,8 @@ def parse_seconds(text: str) -> float | None:
     """
     match = CLOCK.fullmatch(text)
     if match is not None:
-        hours, minutes, seconds = (
-            float((number or "0").replace(",", ".")) for number in match.groups()
-        )
-        return hours * 3600 + minutes * 60 + seconds
+        hours, minutes, seconds = match.groups(default="0")
+        return float(hours) * 3600 + float(minutes) * 60 + float(seconds.replace(",", "."))
 
     try:
         return float(text)
@@ -197,10 +195,10 @@ class NamedColumns(NamedTuple):
 
     def has_audio(self, sample: Sequence[Sequence[str]], is_audio: IsAudio) -> bool:
         """Tell whether the column of audio is chosen, or is named and has a file."""
+        if "wav" in self.chosen:
+            return True
         column = self.column_of.get("wav")
-        if column is None or "wav" in self.chosen:
-            return column is not None
-        return audio_share(sample, column, is_audio) > 0
+        return column is not None and audio_share(sample, column, is_audio) > 0
 
 
 def sample_rows(rows: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
@@ -223,14 +221,14 @@ def known_columns(rows: Sequence[Sequence[str]], choice: Choice, is_audio: IsAud
     if choice.text:
         chosen["text"] = _find_column(header, choice.text, "--text_field")
 
-    named = {} if any(map(is_audio, header)) else named_columns(header)
+    names_audio = any(is_audio(cell) for cell in header)
+    named = {} if names_audio else named_columns(header)
     column_of = _usable_columns(named, chosen, header, sample_rows(rows))
 
     folded = {_folded(name) for name in header}
-    has_known_word = not {"wav", "text"}.isdisjoint(named)
-    has_chosen_name = any(
-        field and _folded(field) in folded for field in (choice.audio, choice.text)
-    )
+    chosen_names = {_folded(field) for field in (choice.audio, choice.text) if field}
+    has_chosen_name = not folded.isdisjoint(chosen_names)
+    has_known_word = "wav" in named or "text" in named
     return NamedColumns(column_of, chosen, has_known_word or has_chosen_name)
 
 
@@ -244,14 +242,17 @@ def columns_by_name(
     Raises:
         ListError: a chosen column does not exist.
     """
-    header, known = rows[0], known_columns(rows, choice, is_audio)
+    first_row = rows[0]
+    known = known_columns(rows, choice, is_audio)
     if "text" in known.column_of and known.has_audio(sample_rows(rows), is_audio):
-        notes = text_column_note(header, known)
-        return name_columns(header, known.column_of, known.has_header, notes)
+        notes = text_column_note(first_row, known)
+        return name_columns(first_row, known.column_of, known.has_header, notes)
 
-    is_plain = len(header) == 2 and not known.column_of
-    if is_plain and is_audio(header[0]) and not is_audio(header[1]):
-        return Columns(["wav", "text"], has_header=False, notes=[])
+    if len(first_row) == 2 and not known.column_of:
+        audio, text = first_row
+        if is_audio(audio) and not is_audio(text):
+            return Columns(["wav", "text"], has_header=False, notes=[])
+
     return None
 
 
@@ -310,10 +311,13 @@ def name_columns(
     """Name the columns: by our names where `column_of` has them, else by their titles."""
     titles = [title.strip().lower() if has_header else "" for title in header]
     our_names = {column: name for name, column in column_of.items()}
-    names = [
-        our_names.get(column) or _other_name(titles, column, column_of)
-        for column in range(len(header))
-    ]
+    names: list[str] = []
+    for column in range(len(header)):
+        if column in our_names:
+            names.append(our_names[column])
+        else:
+            names.append(_other_name(titles, column, column_of))
+
     milliseconds: set[str] = set()
     for name in TIMES:
         if has_header and name in column_of and _has_milliseconds(header[column_of[name]]):
@@ -323,11 +327,12 @@ def name_columns(
 
 
 def _other_name(titles: Sequence[str], column: int, column_of: Mapping[str, int]) -> str:
-    """Return the name of a column that has none of our meanings."""
+    """Return the name of a column that has none of our meanings: its title, or its number."""
     title = titles[column] or NUMBERED.format(column + 1)
-    # Two columns of one name stay so, and the reader refuses them.
-    is_repeated = title in column_of and titles[column_of[title]] == title
-    return f"other_{title}" if title in column_of and not is_repeated else title
+    # Of two columns of one title, both keep it, and the reader refuses them.
+    if title not in column_of or titles[column_of[title]] == title:
+        return title
+    return f"other_{title}"
 
 
 def _has_milliseconds(name: str) -> bool:

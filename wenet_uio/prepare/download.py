@@ -113,11 +113,14 @@ def _version_file(part: Path) -> Path:
 
 def _check_file(path: Path, url: str, size: int | None, sha256: str | None) -> None:
     """Remove the file and raise ValueError if it has another size or digest."""
-    problem, actual_size = "", path.stat().st_size
+    problem = None
+    actual_size = path.stat().st_size
     if size is not None and actual_size != size:
         problem = f"expected {size} bytes, found {actual_size}"
-    elif sha256 is not None and (digest := digest_of(path)) != sha256:
-        problem = f"expected sha256 {sha256}, found {digest}"
+    elif sha256 is not None:
+        actual_digest = digest_of(path)
+        if actual_digest != sha256:
+            problem = f"expected sha256 {sha256}, found {actual_digest}"
 
     if problem:
         path.unlink()

@@ -49,7 +49,10 @@ class Sample:
         Arrays, which may be features, count where a sample has no other audio.
         """
         headers: dict[str, AudioInfo | str] = {}
-        suffixes = AUDIO_SUFFIXES & self.members.keys() or ARRAY_SUFFIXES & self.members.keys()
+        suffixes = AUDIO_SUFFIXES & self.members.keys()
+        if not suffixes:
+            suffixes = ARRAY_SUFFIXES & self.members.keys()
+
         for suffix in suffixes:
             try:
                 headers[suffix] = audio_info(self.members[suffix])
@@ -132,15 +135,15 @@ def _plain_tar(path: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     with open(path, "rb") as file:
         head = file.read(max(map(len, COMPRESSED)))
 
-    unpack = next((unpack for mark, unpack in COMPRESSED.items() if head.startswith(mark)), None)
-    if unpack is None:
+    open_compressed = [opened for mark, opened in COMPRESSED.items() if head.startswith(mark)]
+    if not open_compressed:
         yield path, []
         return
 
     bad: list[tuple[str, str]] = []
     with tempfile.NamedTemporaryFile() as plain:
         try:
-            with unpack(path, "rb") as packed:
+            with open_compressed[0](path, "rb") as packed:
                 while piece := packed.read(PIECE):
                     plain.write(piece)
         except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:

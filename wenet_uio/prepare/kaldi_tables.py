@@ -324,10 +324,10 @@ def _parse_span(segments: str, key: str, value: str) -> Span:
         ListError: it has other fields, or its times are out of order.
     """
     try:
-        recording, start, end, *channels = value.split()
+        recording, start, end, *more = value.split()
         first, last = float(start), float(end)
-        channel = int(*channels) if channels else None
-    except (ValueError, TypeError):
+        channel = int(" ".join(more)) if more else None  # two more fields are no number
+    except ValueError:
         raise ListError(
             f"{segments}: {key}: expected `recording start end`, and perhaps a channel, found "
             f"{value!r}"

@@ -47,28 +47,37 @@ def run_commands(
         ListError: commands are not trusted; or some fail, and `allow_bad` does not leave their
             lines out.
     """
-    keys = {line.wav: line.key for line in reversed(lines) if is_command(line.wav)}
-    if not keys:
+    # Utterances of one recording have one command, which gets the key of the first of them.
+    key_of_command = {line.wav: line.key for line in reversed(lines) if is_command(line.wav)}
+    commands = list(key_of_command)
+    if not commands:
         return list(lines)
     if folder is None:
         raise ListError(
-            f"{path}: {len(keys)} of its recordings are commands, which are not run unless you "
+            f"{path}: {len(commands)} of its recordings are commands, which are not run unless you "
             "trust them: --trust_commands runs each once and keeps its audio; one of them is "
-            f"`{list(keys)[-1]}`"
+            f"`{commands[-1]}`"
         )
 
-    print(f"{path}: runs {len(keys)} commands for audio; their audio is in {folder}", flush=True)
-    files = {command: _output_file(folder, key, command) for command, key in keys.items()}
+    print(
+        f"{path}: runs {len(commands)} commands for audio; their audio is in {folder}", flush=True
+    )
+    files = {
+        command: _output_file(folder, key_of_command[command], command) for command in commands
+    }
     with ThreadPoolExecutor(cpu_count()) as pool:
-        reasons = dict(zip(files, pool.map(_run_command, files, files.values()), strict=True))
+        results = pool.map(_run_command, commands, files.values())
+        reasons = dict(zip(commands, results, strict=True))  # empty for a command that succeeds
 
     failures = [
-        f"{keys[command]}: `{command}` {reason}" for command, reason in reasons.items() if reason
+        f"{key_of_command[command]}: `{command}` {reasons[command]}"
+        for command in commands
+        if reasons[command]
     ]
     if failures and not allow_bad:
         raise ListError(
-            f"{path}: {len(failures)} of {len(keys)} commands fail; --allow_bad leaves them out: "
-            + listed(failures, NAMED)
+            f"{path}: {len(failures)} of {len(commands)} commands fail; --allow_bad leaves them "
+            f"out: {listed(failures, NAMED)}"
         )
 
     tell_left_out(f"{path}: commands that fail", failures)

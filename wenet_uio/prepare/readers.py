@@ -34,7 +34,11 @@ def _rename_hub_fields(text: str, text_field: str | None) -> str:
         ListError: not a JSON object.
     """
     values = values_of(text)
-    for our_name, names in (("wav", AUDIO_COLUMNS), ("txt", () if text_field else TEXT_COLUMNS)):
+    columns = {"wav": AUDIO_COLUMNS}
+    if not text_field:
+        columns["txt"] = TEXT_COLUMNS
+
+    for our_name, names in columns.items():
         name = next((name for name in names if name in values), None)
         if name is not None:
             values[our_name] = values.pop(name)
@@ -49,14 +53,15 @@ def read_list(path: str, text_field: str | None = None) -> list[RawLine]:
         ListError: a line is not valid; the message names file and line.
     """
     lines = []
-    is_of_the_hub = Path(path).name.lower() == HUB_TABLE
+    is_hub_table = Path(path).name.lower() == HUB_TABLE
     for number, text in numbered_lines(path):
         if not text.strip():
             continue
 
         try:
-            entry = _rename_hub_fields(text, text_field) if is_of_the_hub else text
-            line = parse_raw_line(entry, text_field)
+            if is_hub_table:
+                text = _rename_hub_fields(text, text_field)
+            line = parse_raw_line(text, text_field)
         except ListError as error:
             raise ListError(f"{path}:{number}: {error}") from None
 
@@ -102,12 +107,13 @@ def read_kaldi(
 def _add_field(lines: list[RawLine], field: str, values: dict[str, str]) -> list[RawLine]:
     """Return the lines with a field of a table; a line that the table lacks stays as it is."""
     parse = float if field == "duration" else str
-    return [
-        replace(line, extra={**line.extra, field: parse(values[line.key])})
-        if line.key in values
-        else line
-        for line in lines
-    ]
+    extended: list[RawLine] = []
+    for line in lines:
+        if line.key in values:
+            line = replace(line, extra={**line.extra, field: parse(values[line.key])})
+        extended.append(line)
+
+    return extended
 
 
 def read_lhotse(path: str, text_field: str | None = None) -> list[RawLine]:
