@@ -144,8 +144,9 @@ def tell_left_out(description: str, keys: Sequence[str]) -> None:
     Print nothing if `keys` is empty.
     """
     if keys:
-        named = ", ".join(keys[:NAMED]) + (", …" if len(keys) > NAMED else "")
-        print(f"{description}: {len(keys)} left out ({named})", file=sys.stderr)
+        more = ", …" if len(keys) > NAMED else ""
+        named = ", ".join(keys[:NAMED])
+        print(f"{description}: {len(keys)} left out ({named}{more})", file=sys.stderr)
 
 
 def split_by(
@@ -156,19 +157,21 @@ def split_by(
     A hash of the group's name selects the part, so that a group is in the same part in every run.
 
     Args:
+        group_of: gives the name of the group of an item.
         shares: part -> its share of the groups in percent; "train" gets the rest.
     """
-    parts: dict[str, list[Value]] = {"train": [], **{part: [] for part in shares}}
+    parts: dict[str, list[Value]] = {part: [] for part in ("train", *shares)}
     for item in items:
-        # The parts divide 0 to 100 in their order: a group belongs to the part that it falls into.
+        # A number from 0 to 100, which the parts divide in their order
         remaining = crc32(group_of(item).encode()) % 10_000 / 100
+        part_of_item = "train"
         for part, share in shares.items():
             if remaining < share:
-                parts[part].append(item)
+                part_of_item = part
                 break
             remaining -= share
-        else:
-            parts["train"].append(item)
+
+        parts[part_of_item].append(item)
 
     return parts
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -115,15 +116,11 @@ def read_parquet(path: str, text_field: str | None = None) -> list[RawLine]:
 
 def _named_part(file: Path, folder: Path) -> str | None:
     """Return the part by which the name of a file, or of a folder of it below `folder`, begins."""
-    names = [file.name]
-    for parent in file.parents:
-        if parent != folder and parent.is_relative_to(folder):
-            names.append(parent.name)
-
-    for name in names:
-        word = re.match(r"[a-z]*", name.lower())
-        if word and word[0] in PARTS:
-            return PARTS[word[0]]
+    folders_below = [place for place in file.parents if folder in place.parents]
+    for place in (file, *folders_below):
+        first_word = re.match(r"[a-z]*", place.name.lower())
+        if first_word and first_word[0] in PARTS:
+            return PARTS[first_word[0]]
 
     return None
 
@@ -148,7 +145,6 @@ def _read_file(
         for group, rows in enumerate(groups):
             findings.columns.update(*rows[:1])  # all rows have the columns of the first
             for row, values in enumerate(rows):
-                cell = f"{file.absolute()}/{group}.tar/{row:06d}.{audio}"
                 name = f"{file.stem}_{group}_{row:06d}"
                 try:
                     line = line_of_row(name, audio, values, text_field)
@@ -158,12 +154,15 @@ def _read_file(
                     findings.without_text.append(f"{file}: {name}: {error}")
                     continue
 
+                # As `Cell` reads it
+                suffix = line.wav.rpartition(".")[2].lower()
+                if suffix not in AUDIO_SUFFIXES:
+                    suffix = UNKNOWN
+                cell = f"{file.absolute()}/{group}.tar/{row:06d}.{audio}.{suffix}"
+
                 times = times_of(values)
                 findings.times.update(dict.fromkeys(times))
-                line = _drop_times(line, times)
-                suffix = line.wav.rpartition(".")[2].lower()
-                suffix = suffix if suffix in AUDIO_SUFFIXES else UNKNOWN
-                lines.append((f"{cell}.{suffix}", line))
+                lines.append((cell, _drop_times(line, times)))
 
     return lines
 
@@ -195,18 +194,18 @@ def write_audio(wavs: Sequence[tuple[str, str]], folder: Path) -> dict[str, str]
     Raises:
         ListError: no row has audio.
     """
-    # By row group, so that each group of a file is read once.
-    lines_of_groups: dict[tuple[str, int], dict[int, tuple[str, str, Cell]]] = {}
     paths: dict[str, str] = {}
+    # The lines of each row group by their rows, so that each group of a file is read once.
+    groups: dict[tuple[str, int], dict[int, tuple[str, str, Cell]]] = defaultdict(dict)
     for wav, key in wavs:
         cell = parquet_cell(wav)
         if cell is None:
             paths[wav] = wav
         else:
-            lines_of_groups.setdefault((cell.file, cell.group), {})[cell.row] = (wav, key, cell)
+            groups[cell.file, cell.group][cell.row] = (wav, key, cell)
 
     without_audio: list[str] = []
-    for (file, group), lines_by_row in lines_of_groups.items():
+    for (file, group), lines_by_row in groups.items():
         with open(file, "rb") as opened:
             for number, row in enumerate(parquet_file.rows_of(opened, group)):
                 if number not in lines_by_row:
@@ -215,7 +214,10 @@ def write_audio(wavs: Sequence[tuple[str, str]], folder: Path) -> dict[str, str]
                 wav, key, cell = lines_by_row[number]
                 data = _audio_bytes(row[cell.column])
                 if data:
-                    paths[wav] = _write_file(data, folder / f"{_file_name(key)}.{cell.suffix}")
+                    path = folder / f"{_file_name(key)}.{cell.suffix}"
+                    with written_aside(path) as file_of_key:
+                        file_of_key.write(data)
+                    paths[wav] = str(path)
                 else:
                     without_audio.append(f"{file}: {key}")
 
@@ -273,9 +275,3 @@ def _audio_bytes(value: object) -> bytes | None:
     """Return the audio of a column; None if the row has none."""
     data = value["bytes"] if isinstance(value, dict) else value
     return data if isinstance(data, bytes) else None
-
-
-def _write_file(data: bytes, path: Path) -> str:
-    with written_aside(path) as file:
-        file.write(data)
-    return str(path)

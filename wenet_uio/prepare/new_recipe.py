@@ -53,10 +53,10 @@ def write_recipe(template: Path, folder: Path, name: str, options: dict[str, str
     require_new(folder, name)
     with _copied_aside(template, folder) as aside:
         script = aside / "run.sh"
+        text = script.read_text(encoding="utf-8")
+        # The comment at the top describes the template, up to the list of stages.
         header = f"# {name}.  Results: README.md\n#\n#   bash run.sh\n#\n"
-        text, count = re.subn(
-            r"(?ms)^# .*?(?=^# Stages: )", header, script.read_text(encoding="utf-8"), count=1
-        )
+        text, count = re.subn(r"(?ms)^# .*?(?=^# Stages: )", header, text, count=1)
         assert count == 1, script
 
         for option, value in options.items():

@@ -38,6 +38,14 @@ NOT_NEEDED = {
     "prompt": "the plan counts the tokens of texts alone, and a prompt adds as many tokens to each",
 }
 """{option of NeMo that changes nothing here: because …}."""
+NO_LIMITS = {
+    "max_length": 10**9,
+    "min_length": 1,
+    "token_max_length": 10**9,
+    "max_output_input_ratio": 10**9,
+    "min_output_input_ratio": 0,
+}
+"""filter_conf that leaves nothing out; its defaults have limits."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,9 @@ class BinEstimate:
     def batch_conf(self) -> dict[str, Any]:
         """Return the bins as keys of `batch_conf`, for a yaml file."""
         conf: dict[str, Any] = {"batch_type": "bucket", "bucket_duration_bins": self.ends}
-        return {**conf, "max_tps": self.max_tps} if self.max_tps else conf
+        if self.max_tps:
+            conf["max_tps"] = self.max_tps
+        return conf
 
 
 def estimate_bins(
@@ -200,7 +210,8 @@ def parse_data(text: str) -> str | MixtureConf:
     Raises:
         ValueError: a list of manifests has another form.
     """
-    if kind := _lhotse_kind(text):
+    kind = _lhotse_kind(text)
+    if kind is not None:
         source = {"type": f"lhotse_{kind}", f"{kind}_path": text}
         return parse(MixtureConf, {"sources": [source]}, text)
     if not text.startswith("[") or Path(text).exists():
@@ -263,12 +274,16 @@ def read_config(options: argparse.Namespace) -> Config:
     if options.num_token_bins and not options.config and not options.tokenizer:
         raise ValueError("bins of tokens need --config with a tokenizer, or --tokenizer")
 
-    overrides = [
-        f"dataset_conf.filter_conf.{name}={getattr(options, name)}"
-        for name in ("min_duration", "max_duration")
-        if getattr(options, name) is not None
-    ]
-    config = load_config(options.config, overrides) if options.config else _default_config(options)
+    limits = {"min_duration": options.min_duration, "max_duration": options.max_duration}
+    limits = {name: seconds for name, seconds in limits.items() if seconds is not None}
+    if options.config:
+        overrides = [f"dataset_conf.filter_conf.{name}={limits[name]}" for name in limits]
+        config = load_config(options.config, overrides)
+    else:
+        # As in NeMo's scripts, only the limits of the options filter.
+        filter_conf = NO_LIMITS | limits
+        config = parse_config({"dataset_conf": {"filter_conf": filter_conf}}, "defaults")
+
     if options.tokenizer:
         tokenizer_config = parse_config(_tokenizer_keys(options), "--tokenizer")
         update = {
@@ -284,23 +299,6 @@ def read_config(options: argparse.Namespace) -> Config:
         return config.model_copy(update={"tokenizer_conf": conf})
 
     return config
-
-
-def _default_config(options: argparse.Namespace) -> Config:
-    """Return a config without a file: only the bounds of the options filter, as in NeMo's scripts."""
-    no_bounds = {
-        "max_length": 10**9,
-        "min_length": 1,
-        "token_max_length": 10**9,
-        "max_output_input_ratio": 10**9,
-        "min_output_input_ratio": 0,
-    }
-    limits = {
-        name: getattr(options, name)
-        for name in ("min_duration", "max_duration")
-        if getattr(options, name) is not None
-    }
-    return parse_config({"dataset_conf": {"filter_conf": {**no_bounds, **limits}}}, "defaults")
 
 
 def _tokenizer_keys(options: argparse.Namespace) -> dict[str, Any]:

@@ -10,6 +10,8 @@ rare sample rates, unused units.
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -92,13 +94,13 @@ def check_corpus(
         report.filtered += measure.filtered(planned)
 
     checker = Checker(
-        corpus,
-        reading.conf,
-        reading.tokenizer,
-        measure,
-        planned,
-        audio,
-        reading.ctc_frames,
+        corpus=corpus,
+        conf=reading.conf,
+        tokenizer=reading.tokenizer,
+        measure=measure,
+        planned=planned,
+        audio=audio,
+        ctc_frames=reading.ctc_frames,
         seconds=usual_range(report.seconds),
         speech=usual_range(report.speech),
     )
@@ -139,7 +141,7 @@ def _measure_and_corpus(corpus: Corpus, reading: Reading) -> tuple[Measure | Non
 def _add_parts(report: Report, parts: Iterator[Part]) -> set[str]:
     """Add the findings and figures of the samples to the report; return the tokens that occur."""
     occurring: set[str] = set()
-    of_rate: dict[int, list[Finding]] = {}
+    examples_of_rate: dict[int, list[Finding]] = defaultdict(list)
     for part in parts:
         for finding in part.findings:
             report.add(finding)
@@ -149,12 +151,13 @@ def _add_parts(report: Report, parts: Iterator[Part]) -> set[str]:
         report.filtered.update(part.filtered)
         report.level.merge(part.level)
         occurring |= part.occurring
-        for rate, findings in part.of_rate.items():
-            of_rate[rate] = (of_rate.get(rate, []) + findings)[:RATE_EXAMPLES]
+        for rate, findings in part.examples_of_rate.items():
+            room = RATE_EXAMPLES - len(examples_of_rate[rate])
+            examples_of_rate[rate] += findings[:room]
 
-    # Which rate is that of the majority is known only now.
+    # All rates but that of the majority, which is known only now
     for rate, count in report.rates.most_common()[1:]:
-        report.findings.extend(of_rate[rate])
+        report.findings.extend(examples_of_rate[rate])
         report.counts["other_rate"] += count
 
     return occurring
@@ -167,8 +170,8 @@ def _check_in_processes(checker: Checker, processes: int) -> Iterator[Part]:
         for first in range(0, samples, ROWS_A_SPAN):
             spans.append(Span(shard, first, min(first + ROWS_A_SPAN, samples)))
 
-    jobs = chunks(spans, -(-len(spans) // (JOBS_A_PROCESS * max(1, processes))) or 1)
-
+    num_jobs = JOBS_A_PROCESS * max(1, processes)
+    jobs = chunks(spans, max(1, math.ceil(len(spans) / num_jobs)))
     return Executor(processes).map(
         checker.check,
         jobs,
@@ -183,12 +186,13 @@ def _duplicate_keys(corpus: Corpus) -> Iterator[Finding]:
 
     Each pass compares a part of all hashes, which bounds the memory.
     """
-    passes = -(-corpus.num_samples // HASHES_A_PASS)
+    passes = math.ceil(corpus.num_samples / HASHES_A_PASS)
     for number in range(passes):
         hashes: list[np.ndarray] = []
         for shard in range(corpus.num_shards):
-            key_hash = corpus.rows(shard).key_hash
-            hashes.append(key_hash[key_hash % np.uint64(passes) == number])
+            key_hash = corpus.rows(shard).key_hash  # (samples,)
+            is_of_pass = key_hash % np.uint64(passes) == number
+            hashes.append(key_hash[is_of_pass])
 
         unique, counts = np.unique(np.concatenate(hashes), return_counts=True)
         repeated = unique[counts > 1]
@@ -215,6 +219,9 @@ def usual_range(histogram: LogHistogram) -> Fences:
     """
     if histogram.counts.sum() < FEWEST_FOR_OUTLIERS:
         return Fences(-np.inf, np.inf)
-    low, high = (float(np.log10(histogram.quantile(share))) for share in (0.25, 0.75))
+
+    # Quartiles as powers of ten
+    low = float(np.log10(histogram.quantile(0.25)))
+    high = float(np.log10(histogram.quantile(0.75)))
     margin = FENCE * max(high - low, NARROWEST)
     return Fences(10 ** (low - margin), 10 ** (high + margin))

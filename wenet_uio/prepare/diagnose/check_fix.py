@@ -155,7 +155,8 @@ def _is_sound(corpus: ShardCorpus, shard: int, lost: Lost) -> bool:
     """
     if lost[shard]:
         return False
-    return not index_shard(str(corpus.files(shard)), corpus.data_list, DEFAULT_LAYOUT)[1]
+    _, bad = index_shard(str(corpus.files(shard)), corpus.data_list, DEFAULT_LAYOUT)
+    return not bad
 
 
 def _copy_shard(
@@ -206,13 +207,15 @@ def _copy_samples(
     ):
         for _, group in itertools.groupby(members, sample_key):
             sample = list(group)
-            audio = {member.offset for member in sample} & texts.keys()
-            if not audio:
-                continue
+            audio_offsets = [member.offset for member in sample if member.offset in texts]
+            if not audio_offsets:
+                continue  # a lost sample
 
-            text = next(filter(None, map(texts.get, audio)), None)
+            odd_texts_of_sample = [texts[offset] for offset in audio_offsets if texts[offset]]
+            text = odd_texts_of_sample[0] if odd_texts_of_sample else None
             for member in sample:
-                _copy_member(source, member, target, None if member.offset in audio else text)
+                may_hold_text = member.offset not in audio_offsets
+                _copy_member(source, member, target, text if may_hold_text else None)
 
 
 def _copy_member(
@@ -228,9 +231,10 @@ def _copy_member(
 
     content = source.read(member.size)
     mended = mended_member(content, text)
-    written = content if mended is None else mended
-    info.size = len(written)
-    target.addfile(info, io.BytesIO(written))
+    if mended is not None:
+        content = mended
+    info.size = len(content)
+    target.addfile(info, io.BytesIO(content))
 
 
 def _write_ledger(losses: Iterable[Finding], path: str) -> None:
@@ -304,21 +308,25 @@ def mended_member(data: bytes, text: OddText) -> bytes | None:
         return text.after.encode()
 
     values = _parse_object(content)
-    changed = {
-        name: text.after
-        for name in JSON_TEXT
-        if isinstance(values.get(name), str) and without_mark(values[name]) == text.before
-    }
-    return json.dumps({**values, **changed}, ensure_ascii=False).encode() if changed else None
+    changed: dict[str, str] = {}
+    for name in JSON_TEXT:
+        value = values.get(name)
+        if isinstance(value, str) and without_mark(value) == text.before:
+            changed[name] = text.after
+
+    if not changed:
+        return None
+    return json.dumps({**values, **changed}, ensure_ascii=False).encode()
 
 
-def _parse_object(content: str) -> Mapping[str, str]:
+def _parse_object(content: str) -> dict[str, object]:
     """Return the JSON object that a text is; an empty one if it is none."""
+    if not content.lstrip().startswith("{"):
+        return {}
     try:
-        values = json.loads(content) if content.lstrip().startswith("{") else {}
+        return json.loads(content)
     except (ValueError, RecursionError):
         return {}
-    return values if isinstance(values, dict) else {}
 
 
 def write_texts_ledger(mended: Iterable[OddText], kept: Iterable[OddText], path: str) -> None:

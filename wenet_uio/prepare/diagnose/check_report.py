@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
@@ -140,25 +141,28 @@ def write_html(path: str, report: Report, reader: BatchReader, title: str) -> No
 def _page_sections(report: Report, reader: BatchReader) -> Iterator[_Section]:
     """Yield the sections of the page; their audio is read while the page is written."""
     findings = _findings_by_kind(report)
-    for kind, meaning in {**LOSSES, **SUSPECTS}.items():
+    for kind, meaning in (LOSSES | SUSPECTS).items():
         count = report.counts[kind]
-        if count:
-            shown = findings[kind][:SHOWN]
-            yield _Section(
-                kind,
-                meaning,
-                count,
-                kind in LOSSES,
-                first_rows=_finding_rows(shown[:FIRST], reader),
-                more_rows=_finding_rows(shown[FIRST:], reader),
-                more=len(shown[FIRST:]),
-                left_out=count - len(shown),
-            )
+        if not count:
+            continue
+
+        shown = findings[kind][:SHOWN]
+        yield _Section(
+            kind=kind,
+            meaning=meaning,
+            count=count,
+            is_loss=kind in LOSSES,
+            first_rows=_finding_rows(shown[:FIRST], reader),
+            more_rows=_finding_rows(shown[FIRST:], reader),
+            more=len(shown[FIRST:]),
+            left_out=count - len(shown),
+        )
 
 
 def _finding_rows(findings: list[Finding], reader: BatchReader) -> Iterator[_Row]:
     for finding in findings:
-        yield _Row(finding.key, finding.detail, *_read_sample(finding, reader))
+        sound, text = _read_sample(finding, reader)
+        yield _Row(finding.key, finding.detail, sound, text)
 
 
 def _read_sample(finding: Finding, reader: BatchReader) -> tuple[str | None, str]:
@@ -194,18 +198,19 @@ def _distribution_chart(name: str, histogram: LogHistogram, unit: str) -> Markup
     """Draw a distribution between its smallest and its largest value. Zeros, which have no place on
     a logarithmic axis, are counted in the title.
     """
-    zeros = int(histogram.counts[0])
-    title = name.capitalize() + (f", without {zeros} of 0" if zeros else "")
-    filled = histogram.counts[1:].nonzero()[0] + 1
+    zeros = int(histogram.counts[0])  # the lowest bin
+    title = f"{name.capitalize()}, without {zeros} of 0" if zeros else name.capitalize()
+    filled = histogram.counts[1:].nonzero()[0] + 1  # numbers of the other bins with values
     if not len(filled):
         return bar_chart(title, unit, [], [])
 
-    # Bins are joined, so that few values are not drawn as single lines
+    # Several bins are joined to a bar, so that few values are not drawn as single lines.
     first, end = int(filled[0]), int(filled[-1]) + 1
-    joined = max(4, -(-(end - first) // BARS))
-    starts = np.arange(first, end, joined)
+    bins_per_bar = max(4, math.ceil((end - first) / BARS))
+    starts = np.arange(first, end, bins_per_bar)
     counts = np.add.reduceat(histogram.counts[:end], starts)
-    edges = histogram.edges()[np.minimum([*starts, starts[-1] + joined], BINS)]
+    ends = np.minimum([*starts, starts[-1] + bins_per_bar], BINS)
+    edges = histogram.edges()[ends]
     return bar_chart(title, unit, edges.tolist(), counts.tolist(), is_log=True)
 
 

@@ -78,7 +78,7 @@ class Part:
     findings: list[Finding] = field(default_factory=list)
     rates: Counter[int] = field(default_factory=Counter)
     """Number of utterances by sample rate in Hz."""
-    of_rate: dict[int, list[Finding]] = field(default_factory=lambda: defaultdict(list))
+    examples_of_rate: dict[int, list[Finding]] = field(default_factory=lambda: defaultdict(list))
     """The first `RATE_EXAMPLES` utterances of each sample rate."""
     unknown: Counter[str] = field(default_factory=Counter)
     """Tokens that are not in the units file, with their number of occurrences."""
@@ -186,24 +186,26 @@ class Checker:
         if not self.audio:
             return self._read_text(ref)
 
-        # The example no longer has the bounds of the segment, but the utterance that it is made of.
+        # The reader turns errors of reading into reasons to skip the sample. It returns an example,
+        # which no longer has the bounds of the segment, so that the utterance is kept here.
         utterances: list[Utterance] = []
         example = reader.example(ref, 0, partial(self._read_and_keep, utterances, ref))
+        [utterance] = utterances
         place, key, rate = (ref.shard, ref.row), example.key, example.sample_rate
-        reason = _why_too_late(utterances[0], example)
+        reason = _why_too_late(utterance, example)
         if reason is not None:
             part.findings.append(Finding("past_the_end", key, reason, place))
         if example.waveform is None:
             return example.text, example.extra
 
-        self._check_channels(part, place, utterances[0])
+        self._check_channels(part, place, utterance)
         samples = np.abs(example.waveform.numpy()) / INT16_SCALE
         level = float(np.sqrt(np.mean(np.square(samples, dtype=np.float64))))
         clipped = float(np.mean(samples >= FULL_SCALE))
         part.level.add(np.array([level]))
         part.rates[rate] += 1
-        if len(part.of_rate[rate]) < RATE_EXAMPLES:
-            part.of_rate[rate].append(Finding("other_rate", key, f"{rate} Hz", place))
+        if len(part.examples_of_rate[rate]) < RATE_EXAMPLES:
+            part.examples_of_rate[rate].append(Finding("other_rate", key, f"{rate} Hz", place))
 
         if level < SILENT:
             detail = f"{20 * np.log10(level):.0f} dB" if level else "all samples are zero"
@@ -339,11 +341,11 @@ def other_sound(utterance: AudioUtterance, channel: int | str) -> str | None:
     if info.is_features or info.channels < 2:
         return None
 
-    levels = _frame_levels(utterance)
-    quiet = is_quiet(levels[int(channel)])
-    lost = []
-    for number, of_channel in enumerate(levels):
-        seconds = FRAME * np.count_nonzero(quiet & sounds(of_channel))
+    levels = _frame_levels(utterance)  # (channels, frames)
+    read_is_quiet = is_quiet(levels[int(channel)])
+    lost: list[str] = []
+    for number, channel_levels in enumerate(levels):
+        seconds = FRAME * np.count_nonzero(read_is_quiet & sounds(channel_levels))
         if number != channel and seconds >= SHORTEST:
             lost.append(f"channel {number} sounds for {seconds:.1f} s in which it is quiet")
 
@@ -356,5 +358,5 @@ def _frame_levels(utterance: AudioUtterance) -> np.ndarray:
     length = max(1, round(FRAME * rate))
     num_frames, channels = len(waveform) // length, waveform.shape[1]
     frames = waveform[: num_frames * length].reshape(num_frames, length, channels) / INT16_SCALE
-    power = np.mean(np.square(frames, dtype=np.float64), axis=1).T
+    power = np.mean(np.square(frames, dtype=np.float64), axis=1).T  # (channels, frames)
     return 10 * np.log10(np.maximum(power, 1e-12))

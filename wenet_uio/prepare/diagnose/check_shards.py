@@ -52,11 +52,15 @@ def opened_for_check(data_list: str, data_type: DataType) -> Iterator[tuple[Corp
         ListError: there is no such list, or no shard of the list can be read.
     """
     source = read_source(data_list, data_type)
-    is_mixture = isinstance(source, MixtureSource)
-    if data_type == "raw" or is_mixture:
-        findings = _check_lists(source.lists()) if is_mixture else []
+    if isinstance(source, MixtureSource):
+        findings = _check_lists(source.lists())
         corpus = open_source(source)
         yield corpus, findings + _bad_findings(corpus, [])
+        return
+
+    if data_type == "raw":
+        corpus = open_source(source)
+        yield corpus, _bad_findings(corpus, [])
         return
 
     shards, bad_lines = read_shards(data_list)
@@ -216,22 +220,20 @@ def changed_shards(data_list: str, layout: Layout) -> list[Finding]:
     if meta.get("type") != "shard" or meta["digest"] != digest_of(data_list):
         return []
 
-    # The paths of all shards are one text; `ends` has the end of each.
-    ends = columns["path_end"].astype(np.int64).tolist()
-    starts = [0, *ends][:-1]
+    # The paths of all shards are one text, of which the index has the end of each path.
     paths = columns["paths"].tobytes()
-    findings = []
-
-    for start, end, digest, samples in zip(
-        starts, ends, columns["digest"], columns["samples"], strict=True
-    ):
+    start = 0
+    findings: list[Finding] = []
+    for number, end in enumerate(columns["path_end"].astype(np.int64).tolist()):
         shard = paths[start:end].decode()
+        start = end
         try:
             rows, bad = index_shard(shard, data_list, layout)
         except (OSError, ValueError):
             continue
 
-        if rows.digest() != int(digest) and not bad:
+        if rows.digest() != int(columns["digest"][number]) and not bad:
+            samples = columns["samples"][number]
             detail = f"{samples} samples when the list was indexed, {len(rows)} now, not the same"
             findings.append(Finding("changed_shard", ShardFiles.parse(shard).tar, detail))
 

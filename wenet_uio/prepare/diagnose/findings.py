@@ -43,9 +43,9 @@ class LogHistogram:
         if not total:
             return float("nan")
 
-        # The geometric mean of the ends of the bin in which the value lies
         bin_index = int(np.searchsorted(np.cumsum(self.counts), max(1, share * total)))
-        return float(self.edges()[bin_index : bin_index + 2].prod() ** 0.5)
+        lower, upper = self.edges()[bin_index : bin_index + 2]
+        return float((lower * upper) ** 0.5)  # the middle of the bin on the logarithmic scale
 
     def edges(self) -> np.ndarray:
         """Return (bins + 1,) borders of the bins."""

@@ -144,9 +144,10 @@ class SeriesCollector:
         """
         batches, sources = len(sizes), len(self._sources.names)
         parts = max(1, min(MIX_PARTS, batches))
+        part_of_batch = np.arange(batches) * parts // max(1, batches)
 
-        # (utterances,) numbers of part and source, which are counted as one number
-        part = np.repeat(np.arange(batches) * parts // max(1, batches), sizes)
+        # (utterances,) number of the part and of the source, which are counted as one number
+        part = np.repeat(part_of_batch, sizes)
         source = self._sources.numbers(np.concatenate(self._shards))
         counts = np.bincount(part * sources + source, minlength=parts * sources)
         return counts.reshape(parts, sources)
@@ -159,19 +160,20 @@ def plan_charts(series: PlanSeries) -> list[Markup]:
         _histogram("Padding of batches", "%", "% of frames", series.padding),
         _histogram("Cost of batches", "%", "% of the bound", series.cost),
     ]
-    thinned = 1 + len(series.skew) // SHOWN_POINTS
-    points = list(enumerate(series.skew.tolist()))[::thinned]
+    every = 1 + len(series.skew) // SHOWN_POINTS
+    points = list(enumerate(series.skew.tolist()))[::every]
     name = "Skew of steps: cost of the most expensive rank, divided by the mean"
     charts.append(line_chart(name, "step", {"skew": points}))
 
     if len(series.sources) > 1:
+        # (parts, sources) share of each source in each part of the epoch
         percent = 100 * series.mix / np.maximum(1, series.mix.sum(axis=1, keepdims=True))
-        along = 100 * (np.arange(len(percent)) + 0.5) / len(percent)
-        largest = np.argsort(-series.mix.sum(axis=0), kind="stable")[:COLOURS].tolist()
-        lines = {
-            series.sources[source]: list(zip(along.tolist(), percent[:, source], strict=True))
-            for source in largest
-        }
+        middles = (100 * (np.arange(len(percent)) + 0.5) / len(percent)).tolist()
+        largest_first = np.argsort(-series.mix.sum(axis=0), kind="stable")
+        lines: dict[str, list[tuple[float, float]]] = {}
+        for source in largest_first[:COLOURS].tolist():
+            lines[series.sources[source]] = list(zip(middles, percent[:, source], strict=True))
+
         charts.append(line_chart("Mix of sources, % of utterances", "% of the epoch", lines))
 
     return charts
@@ -255,7 +257,8 @@ class CellCollector:
         """Return the batches whose utterances the page holds: the first ones and the last ones."""
         if self._total > MOST_BATCHES:
             return self._head
-        return [*self._head, *(batch for batch in self._tail if batch.index >= len(self._head))]
+        last_batches = [batch for batch in self._tail if batch.index >= len(self._head)]
+        return self._head + last_batches
 
     def _sample_columns(self, pieces: list[Piece]) -> dict[str, Any]:
         """Return keys, lengths, units and speeds of the utterances of pieces."""
@@ -282,11 +285,11 @@ class CellCollector:
 
         numbers: list[list[int]] = []
         for batch in held:
-            numbers.append(
-                [
-                    int(sources.entries(piece.shards[:1])[0]) if len(piece) else 0
-                    for piece in batch.pieces
-                ]
-            )
+            numbers_of_batch: list[int] = []
+            for piece in batch.pieces:
+                # All utterances of a piece are of one entry.
+                entries = sources.entries(piece.shards[:1]).tolist()
+                numbers_of_batch.append(int(entries[0]) if entries else 0)
+            numbers.append(numbers_of_batch)
 
         return numbers

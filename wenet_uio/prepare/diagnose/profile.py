@@ -94,10 +94,14 @@ class Profile:
     def advice(self) -> list[str]:
         """List worthwhile changes, the step with the largest share first."""
         lines = []
-        for step, seconds in sorted(self.seconds.items(), key=lambda item: -item[1]):
-            least, change = ADVICE.get(step.partition(":")[0], (1.0, ""))
-            if seconds >= least * self.total:
-                lines.append(f"{step} takes {seconds / self.total:.0%}: {change}")
+        steps = sorted(self.seconds, key=self.seconds.__getitem__, reverse=True)
+        for step in steps:
+            # The step of an operator of the user is named `UserOperator: module:name`.
+            operator = step.partition(":")[0]
+            least_share, change = ADVICE.get(operator, (1.0, ""))
+            share = self.seconds[step] / self.total
+            if share >= least_share:
+                lines.append(f"{step} takes {share:.0%}: {change}")
 
         if self.padding > MUCH_PADDING:
             lines.append(f"{self.padding:.0%} of the frames are padding: see plan_report.py")
