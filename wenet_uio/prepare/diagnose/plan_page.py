@@ -287,9 +287,11 @@ class CellCollector:
         for batch in held:
             numbers_of_batch: list[int] = []
             for piece in batch.pieces:
-                # All utterances of a piece are of one entry.
-                entries = sources.entries(piece.shards[:1]).tolist()
-                numbers_of_batch.append(int(entries[0]) if entries else 0)
+                if len(piece):  # all its utterances are of one entry
+                    numbers_of_batch.append(int(sources.entries(piece.shards[:1])[0]))
+                else:
+                    numbers_of_batch.append(0)
+
             numbers.append(numbers_of_batch)
 
         return numbers

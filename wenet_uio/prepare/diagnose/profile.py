@@ -99,9 +99,9 @@ class Profile:
             # The step of an operator of the user is named `UserOperator: module:name`.
             operator = step.partition(":")[0]
             least_share, change = ADVICE.get(operator, (1.0, ""))
-            share = self.seconds[step] / self.total
-            if share >= least_share:
-                lines.append(f"{step} takes {share:.0%}: {change}")
+            seconds = self.seconds[step]
+            if seconds >= least_share * self.total:
+                lines.append(f"{step} takes {seconds / self.total:.0%}: {change}")
 
         if self.padding > MUCH_PADDING:
             lines.append(f"{self.padding:.0%} of the frames are padding: see plan_report.py")
