@@ -34,7 +34,7 @@ def _rename_hub_fields(text: str, text_field: str | None) -> str:
         ListError: not a JSON object.
     """
     values = values_of(text)
-    columns = {"wav": AUDIO_COLUMNS}
+    columns: dict[str, tuple[str, ...]] = {"wav": AUDIO_COLUMNS}
     if not text_field:
         columns["txt"] = TEXT_COLUMNS
 
