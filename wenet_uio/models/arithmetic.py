@@ -31,11 +31,12 @@ def dtype_for(dtype: str, device: torch.device) -> str:
     """
     if dtype == "bf16" and not gains_by_bf16(device):
         warn_once(f"dtype bf16: this {device.type} computes faster in fp32; dtype auto does so")
+
     if dtype != "auto":
         return dtype
+
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = True
-
     return "bf16" if gains_by_bf16(device) else "fp32"
 
 
@@ -45,7 +46,9 @@ def gains_by_bf16(device: torch.device) -> bool:
     The type of a CPU decides, not a measurement: runs and texts must not depend on the load of the
     machine.
     """
-    return has_bf16(device) and (device.type != "cpu" or _cpu_gains())
+    if not has_bf16(device):
+        return False
+    return device.type != "cpu" or _cpu_gains()
 
 
 def has_bf16(device: torch.device) -> bool:
@@ -58,7 +61,8 @@ def has_bf16(device: torch.device) -> bool:
 
 @cache
 def _cpu_gains() -> bool:
-    """Tell whether this CPU multiplies matrices faster in bf16: one of AMD, or with AMX.
+    """Tell whether this CPU, which has AVX512-BF16, multiplies matrices faster in bf16: one of AMD, or
+    with AMX.
 
     With AVX512-BF16 alone, processors of Intel are slower in bf16 (lab/benchmark/train_step.md).
     """

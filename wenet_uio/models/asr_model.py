@@ -41,7 +41,8 @@ class ASRModel(TrainableModel):
         """Names of the values of `forward` that are not None: `loss`, then the losses with a weight
         above 0.
         """
-        names = ["loss", *(name for name, weight in self.loss_weights().items() if weight > 0.0)]
+        names = ["loss"]
+        names += [name for name, weight in self.loss_weights().items() if weight > 0.0]
         if self.attention_weight > 0.0:
             names.append("th_accuracy")
         return tuple(names)
@@ -49,10 +50,13 @@ class ASRModel(TrainableModel):
     @property
     def idle_modules(self) -> list[nn.Module]:
         """Modules that do not influence the loss, because their weights in it are 0."""
-        idle: list[nn.Module] = [] if self.ctc_weight else [self.ctc]
+        idle: list[nn.Module] = []
+        if self.ctc_weight == 0:
+            idle.append(self.ctc)
+
         if self.attention_weight == 0:
-            return [*idle, self.decoder]
-        if self.reverse_weight == 0 and isinstance(self.decoder, BiTransformerDecoder):
+            idle.append(self.decoder)
+        elif self.reverse_weight == 0 and isinstance(self.decoder, BiTransformerDecoder):
             idle.append(self.decoder.right_decoder)
 
         return idle
@@ -83,9 +87,11 @@ class ASRModel(TrainableModel):
         prompts: torch.Tensor,
         cr_weight: float | None = None,
     ) -> Losses:
-        """Return losses for encoder_out (B, T', D) and lengths (B,); see `forward`."""
+        """Return the losses of CTC and of the attention decoder, for encoder_out (B, T', D) and lengths
+        (B,).
+        """
         loss_att = th_accuracy = None
-        loss, losses = self._ctc_losses(encoder_out, lengths, target, target_lengths, cr_weight)
+        loss, ctc_losses = self._ctc_losses(encoder_out, lengths, target, target_lengths, cr_weight)
         if self.attention_weight > 0.0:
             memory, memory_lengths = self.decoder_frames(encoder_out, lengths)
             loss_att, th_accuracy = self._attention_loss(
@@ -93,15 +99,16 @@ class ASRModel(TrainableModel):
             )
             loss = loss + self.attention_weight * loss_att
 
-        return {"loss": loss, "loss_att": loss_att, **losses, "th_accuracy": th_accuracy}
+        return {"loss": loss, "loss_att": loss_att, **ctc_losses, "th_accuracy": th_accuracy}
 
     def _text_loss(
         self, target: torch.Tensor, target_lengths: torch.Tensor, prompts: torch.Tensor
     ) -> Losses:
         """Return losses of text without audio: the decoder attends to one frame of zeros."""
-        nothing = self.ctc.ctc_lo.weight.new_zeros(len(target), 1, self.ctc.ctc_lo.in_features)
+        width = self.encoder.traits.output_size
+        zeros = self.ctc.ctc_lo.weight.new_zeros(len(target), 1, width)
         lengths = torch.ones_like(target_lengths)
-        loss_att, accuracy = self._attention_loss(nothing, lengths, target, target_lengths, prompts)
+        loss_att, accuracy = self._attention_loss(zeros, lengths, target, target_lengths, prompts)
         loss = self.weights.text * loss_att
 
         return {"loss": loss, "loss_att": loss_att, "loss_ctc": None, "th_accuracy": accuracy}
@@ -116,6 +123,13 @@ class ASRModel(TrainableModel):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the loss of the decoder, and the share of tokens that the left-to-right decoder
         predicts correctly.
+
+        Args:
+            encoder_out: (B, T', D).
+            lengths: (B,) frames.
+            target: (B, U) labels, padded with ignore_id.
+            target_lengths: (B,).
+            prompts: (B, P) tokens before the labels, such as sos.
         """
         lengths = lengths.to(target.device, non_blocking=True)
         target_lengths = target_lengths.to(target.device, non_blocking=True)
@@ -125,25 +139,25 @@ class ASRModel(TrainableModel):
         tokens = torch.cat((prompts, target.masked_fill(~valid, self.eos)), dim=1)
         token_lengths = target_lengths + prompts.size(1)
         backward = reversed_hypotheses(tokens, token_lengths, self.eos)
+
         memory_mask = length_mask(lengths, encoder_out.size(1)).unsqueeze(1)
         forward_logits, backward_logits = self.decoder(
             encoder_out, memory_mask, tokens, token_lengths, backward, self.reverse_weight
         )
-        labels = self._labels(tokens, token_lengths)
+        labels = self._next_tokens(tokens, token_lengths)
         loss = self.attention_loss(forward_logits, labels)
 
         # Without a right-to-left decoder, or if its weight is 0, these logits are zeros (1,).
         if backward_logits.dim() == 3:
-            reverse_loss = self.attention_loss(
-                backward_logits, self._labels(backward, token_lengths)
-            )
+            backward_labels = self._next_tokens(backward, token_lengths)
+            reverse_loss = self.attention_loss(backward_logits, backward_labels)
             loss = (1.0 - self.reverse_weight) * loss + self.reverse_weight * reverse_loss
 
-        counted = labels != self.ignore_id
-        right_answers = (forward_logits.detach().argmax(dim=2) == labels) & counted
-        return loss, right_answers.sum() / counted.sum().clamp(min=1)
+        is_token = labels != self.ignore_id
+        is_correct = (forward_logits.detach().argmax(dim=2) == labels) & is_token
+        return loss, is_correct.sum() / is_token.sum().clamp(min=1)
 
-    def _labels(self, tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    def _next_tokens(self, tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         """Return the token after each token: `sos a b` (B, U) -> `a b eos`, padded with ignore_id."""
         shifted = pad(tokens[:, 1:], (0, 1), value=self.eos)
         return shifted.masked_fill(~length_mask(lengths, tokens.size(1)), self.ignore_id)
@@ -166,11 +180,10 @@ class ASRModel(TrainableModel):
             return encoder_out, lengths
 
         with torch.no_grad():
-            labels = self.ctc.log_softmax(encoder_out).argmax(dim=2)
+            labels = self.ctc.log_softmax(encoder_out).argmax(dim=2)  # (B, T')
 
-        kept = (labels != self.blank) & length_mask(
-            lengths.to(labels.device, non_blocking=True), encoder_out.size(1)
-        )
+        is_frame = length_mask(lengths.to(labels.device, non_blocking=True), encoder_out.size(1))
+        kept = (labels != self.blank) & is_frame
         # In training, an accelerator computes on padding rather than let the host wait for the
         # largest count.
         in_full_length = self.training and encoder_out.device.type != "cpu"

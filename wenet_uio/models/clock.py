@@ -32,11 +32,12 @@ class Schedule:
         """Return the value at the step of the clock."""
         now = self.clock.step * self.clock.speed
         last_step, last_value = self.points[0]
-        for next_step, next_value in self.points:
+        if now < last_step:
+            return last_value
+
+        for next_step, next_value in self.points[1:]:
             if now < next_step:
-                # The first point alone is its own predecessor: before it, its value holds.
-                distance = next_step - last_step
-                share = (now - last_step) / distance if distance > 0 else 0.0
+                share = (now - last_step) / (next_step - last_step)
                 return last_value + share * (next_value - last_value)
             last_step, last_value = next_step, next_value
 

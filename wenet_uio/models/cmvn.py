@@ -47,16 +47,16 @@ def load_cmvn(path: str | Path, is_json: bool, dim: int) -> GlobalCMVN:
         OSError: the file cannot be read.
         ValueError: the file has another format, or statistics of another number of features.
     """
+    if is_json:
+        parse_sums, expected = _parse_json, "JSON with mean_stat, var_stat, frame_num"
+    else:
+        parse_sums, expected = _parse_kaldi, "a Kaldi text matrix `[ sums count / squares 0 ]`"
+
     with naming(path):
         text = Path(path).read_text(encoding="utf-8")
     try:
-        sums, squares, count = _from_json(text) if is_json else _from_kaldi(text)
+        sums, squares, count = parse_sums(text)
     except (ValueError, KeyError, TypeError) as error:
-        expected = (
-            "JSON with mean_stat, var_stat, frame_num"
-            if is_json
-            else "a Kaldi text matrix `[ sums count / squares 0 ]`"
-        )
         raise ValueError(
             f"cmvn_file {path}: expected {expected} (is_json_cmvn: {str(is_json).lower()}), got "
             f"{error!r}"
@@ -85,26 +85,25 @@ def load_cmvn(path: str | Path, is_json: bool, dim: int) -> GlobalCMVN:
     return GlobalCMVN(mean.float(), variance.rsqrt().float())
 
 
-def _from_json(text: str) -> tuple[torch.Tensor, torch.Tensor, float]:
-    """Return sums (D,) and sums of squares (D,) of the features, and the number of frames.
+def _parse_json(text: str) -> tuple[torch.Tensor, torch.Tensor, float]:
+    """Return sums (F,) and sums of squares (F,) of the features, and the number of frames.
 
-    They have values even for a model without weights, on the meta device.
+    They have values even for a model without weights, which is built on the meta device.
     """
     stats = json.loads(text)
-    sums, squares = (
-        torch.tensor(stats[name], dtype=torch.float64, device="cpu")
-        for name in ("mean_stat", "var_stat")
-    )
+    sums = torch.tensor(stats["mean_stat"], dtype=torch.float64, device="cpu")
+    squares = torch.tensor(stats["var_stat"], dtype=torch.float64, device="cpu")
     return sums, squares, float(stats["frame_num"])
 
 
-def _from_kaldi(text: str) -> tuple[torch.Tensor, torch.Tensor, float]:
-    """Return sums (D,) and sums of squares (D,) of the features, and the number of frames.
+def _parse_kaldi(text: str) -> tuple[torch.Tensor, torch.Tensor, float]:
+    """Return sums (F,) and sums of squares (F,) of the features, and the number of frames.
 
-    Kaldi's matrix has two rows, the sums and the squares, and the number behind the sums.
+    Kaldi's matrix has two rows: the sums and the number of frames, then the squares and a 0.
     """
     numbers = [float(word) for word in text.replace("[", " ").replace("]", " ").split()]
     if len(numbers) < 4 or len(numbers) % 2:
         raise ValueError(f"expected an even number of values, 4 or more; found {len(numbers)}")
-    sums, squares = torch.tensor(numbers, dtype=torch.float64, device="cpu").view(2, -1)
-    return sums[:-1], squares[:-1], float(sums[-1])
+
+    matrix = torch.tensor(numbers, dtype=torch.float64, device="cpu").view(2, -1)
+    return matrix[0, :-1], matrix[1, :-1], float(matrix[0, -1])

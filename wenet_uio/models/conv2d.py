@@ -29,11 +29,13 @@ class Conv2d(nn.Conv2d):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Convolve (B, C, T, F) -> (B, C', T', F')."""
+        kernel_width = self.kernel_size[1]
         stride = (self.stride[0], self.stride[1])
-        if input.size(3) < self.kernel_size[1] + stride[1]:
-            # One column is the result. In bf16 on CPUs with AMX, oneDNN 3.10 reads outside of the
-            # input if the stride along that axis is not 1.
-            input = input[:, :, :, : self.kernel_size[1]]
+        has_one_column = input.size(3) < kernel_width + stride[1]
+        if has_one_column:
+            # In bf16 on CPUs with AMX, oneDNN 3.10 reads outside of the input if the stride along
+            # that axis is not 1.
+            input = input[:, :, :, :kernel_width]
             stride = (stride[0], 1)
 
         if self.training:
@@ -45,17 +47,15 @@ class Conv2d(nn.Conv2d):
 def convolved(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, stride: tuple[int, int]
 ) -> torch.Tensor:
-    """Convolve x (B, C, T, F) with weights (C', C, K, K) -> (B, C', T', F') in training."""
-    plain = x.device.type != "cpu" or x.dtype != torch.float32 or weight.dtype != torch.float32
-    if (
-        plain
-        or x.size(1) < NARROW
-        or torch.is_autocast_enabled("cpu")
-        or torch.compiler.is_compiling()
-    ):
-        return conv2d(x, weight, bias, stride)
+    """Convolve x (B, C, T, F) with weights (C', C, K, K) -> (B, C', T', F') in training; on CPUs in
+    fp32 with a gradient of the weights that is faster than torch's.
+    """
+    in_fp32 = x.dtype == weight.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+    is_slow_in_torch = x.device.type == "cpu" and in_fp32 and x.size(1) >= NARROW
+    if is_slow_in_torch and not torch.compiler.is_compiling():
+        return _Convolution.apply(x, weight, bias, stride)
 
-    return _Convolution.apply(x, weight, bias, stride)
+    return conv2d(x, weight, bias, stride)
 
 
 def channels_last(module: AnyModule) -> AnyModule:
@@ -77,13 +77,16 @@ def projected(x: torch.Tensor, linear: nn.Linear) -> torch.Tensor:
     Convolutions leave their channels last in memory. So x is not copied, as `spread` does, but the
     weights, which are smaller, are brought into its order.
     """
-    weight = (
-        linear.weight.view(linear.out_features, x.size(1), x.size(3)).transpose(1, 2).flatten(1)
-    )
-    return nn.functional.linear(x.permute(0, 2, 3, 1).flatten(2), weight, linear.bias)
+    _, channels, _, bins = x.shape
+    weight = linear.weight.view(linear.out_features, channels, bins)
+    weight = weight.transpose(1, 2).flatten(1)  # (D, F * C)
+    frames = x.permute(0, 2, 3, 1).flatten(2)  # (B, T, F * C)
+    return nn.functional.linear(frames, weight, linear.bias)
 
 
 class _Convolution(torch.autograd.Function):
+    """conv2d of x (B, C, T, F) with weights (C', C, K, K), and its gradients."""
+
     @staticmethod
     def forward(
         ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, stride: tuple[int, int]
@@ -98,13 +101,16 @@ class _Convolution(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         grad = grad.contiguous(memory_format=torch.channels_last)
-        to_x, to_weight, to_bias, _ = ctx.needs_input_grad
-        return (
-            _input_gradient(x, weight, grad, ctx.stride) if to_x else None,
-            _weight_gradient(x, weight.shape, grad, ctx.stride) if to_weight else None,
-            grad.sum((0, 2, 3)) if to_bias else None,
-            None,
-        )
+        of_x = of_weight = of_bias = None
+        needs_x, needs_weight, needs_bias, _ = ctx.needs_input_grad
+        if needs_x:
+            of_x = _input_gradient(x, weight, grad, ctx.stride)
+        if needs_weight:
+            of_weight = _weight_gradient(x, weight.shape, grad, ctx.stride)
+        if needs_bias:
+            of_bias = grad.sum((0, 2, 3))
+
+        return of_x, of_weight, of_bias, None
 
 
 def _input_gradient(
@@ -113,25 +119,29 @@ def _input_gradient(
     """Return the gradient of x; unlike torch.nn.grad.conv2d_input it makes no copy of the size of
     x.
     """
-    backward = torch.ops.aten.convolution_backward
-    return backward(
+    # Of conv2d: no bias, padding 0, dilation 1, not transposed, one group; the gradient of x alone.
+    gradient, _, _ = torch.ops.aten.convolution_backward(
         grad, x, weight, None, stride, (0, 0), (1, 1), False, (0, 0), 1, (True, False, False)
-    )[0]
+    )
+    return gradient
 
 
 def _weight_gradient(
     x: torch.Tensor, shape: torch.Size, grad: torch.Tensor, stride: tuple[int, int]
 ) -> torch.Tensor:
-    """Return the gradient of weights (C', C, K, K) from x and the gradient of the output, both with
-    channels last.
+    """Return the gradient of weights (C', C, K, K) from the input x (B, C, T, F) and the gradient of
+    the output (B, C', T', F'), both with channels last: the sum, over all windows of the input, of
+    the window times the gradient of its output.
     """
     channels_out, channels, height, width = shape
-    x, grad = x.permute(0, 2, 3, 1), grad.permute(0, 2, 3, 1)
+    x = x.permute(0, 2, 3, 1)  # (B, T, F, C)
+    grad = grad.permute(0, 2, 3, 1)  # (B, T', F', C')
     batch, rows, columns, _ = grad.shape
-    gradients = grad.reshape(-1, channels_out).t()
+    gradients = grad.reshape(-1, channels_out).t()  # (C', B * T' * F')
     result = x.new_empty(channels_out, height, width * channels)
-    # Next to each other in memory: the channels of `width` columns. One kernel row at a time bounds
-    # the copies.
+
+    # A kernel row of a window is the channels of `width` columns, next to each other in memory. One
+    # row at a time bounds the copies.
     strides = (x.stride(0), stride[0] * x.stride(1), stride[1] * x.stride(2), 1)
     for row in range(height):
         windows = x[:, row:].as_strided((batch, rows, columns, width * channels), strides)

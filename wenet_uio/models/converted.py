@@ -61,12 +61,13 @@ def write_model(converted: Converted, folder: Path) -> int:
         config = parse_config(values, str(folder / TRAIN_CONFIG))
         torch.manual_seed(0)  # untrained weights are the same in each conversion
         model = build_model(config)
-        untrained = {
+        weights = {
             name: weight
             for name, weight in model.state_dict().items()
             if name.startswith(converted.untrained_prefixes)
         }
-        fill_weights(model, untrained | dict(converted.weights), "the converted weights")
+        weights |= converted.weights
+        fill_weights(model, weights, "the converted weights")
 
         folder.mkdir(parents=True, exist_ok=True)
         save_config(copy_files(config, folder), folder / TRAIN_CONFIG)
@@ -83,8 +84,9 @@ def _write_files(converted: Converted, folder: Path) -> dict[str, Any]:
         (folder / name).write_text(content, encoding="utf-8")
 
     values = deepcopy(dict(converted.values))
-    sections = [section for section in values.values() if isinstance(section, dict)]
-    for section in sections:
+    for section in values.values():
+        if not isinstance(section, dict):
+            continue
         for key, value in section.items():
             if isinstance(value, str) and value in converted.files:
                 section[key] = str(folder / value)
@@ -103,56 +105,64 @@ def rename_weights(
     Args:
         weights: by the names of the other package.
         table: {their module or weight: ours}; `{}` stands for the number of a layer.
-        layers: {beginning of their names: number of layers}, for the entries with `{}`.
+        layers: {beginning of their names: number of layers}, for the entries with `{}`, which
+            come once for each layer.
         unused: further names that may be there.
 
     Raises:
         ValueError: weights are missing or unknown.
     """
-    modules = dict(_names_of_layers(table, layers))
+    our_names = _expand_layers(table, layers)
     weights_by_our_name: dict[str, torch.Tensor] = {}
-    unknown, seen = [], set()
+    unknown: list[str] = []
+    missing = dict.fromkeys(our_names)
 
     for name, weight in weights.items():
         module, _, parameter = name.rpartition(".")
-        if name in modules:
-            weights_by_our_name[modules[name]] = weight.float()
-            seen.add(name)
-        elif module in modules:
-            weights_by_our_name[f"{modules[module]}.{parameter}"] = weight.float()
-            seen.add(module)
+        if name in our_names:
+            weights_by_our_name[our_names[name]] = weight.float()
+            missing.pop(name, None)
+        elif module in our_names:
+            weights_by_our_name[f"{our_names[module]}.{parameter}"] = weight.float()
+            missing.pop(module, None)
         elif name not in unused:
             unknown.append(name)
 
     if unknown:
         raise ValueError(f"unknown weights: {listed(unknown, SHOWN)}")
-    if missing := [module for module in modules if module not in seen]:
-        raise ValueError(f"weights are missing: {listed(missing, SHOWN)}")
+    if missing:
+        raise ValueError(f"weights are missing: {listed(list(missing), SHOWN)}")
 
     return weights_by_our_name
 
 
-def _names_of_layers(table: Mapping[str, str], layers: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Return (their name, our name) of a table; an entry with `{}` comes once for each layer."""
-    pairs: list[tuple[str, str]] = []
+def _expand_layers(table: Mapping[str, str], layers: Mapping[str, int]) -> dict[str, str]:
+    """Return {their name: our name}, in which an entry of the table with `{}` comes once for each
+    layer, with its number.
+    """
+    our_names: dict[str, str] = {}
     for theirs, ours in table.items():
         counts = [count for prefix, count in layers.items() if theirs.startswith(prefix)]
-        if "{}" not in theirs or not counts:
-            pairs.append((theirs.replace("{}", ""), ours.replace("{}", "")))
-            continue
+        numbers = [""]
+        if "{}" in theirs and counts:
+            numbers = [str(number) for number in range(counts[0])]
 
-        for number in map(str, range(counts[0])):
-            pairs.append((theirs.replace("{}", number), ours.replace("{}", number)))
+        for number in numbers:
+            our_names[theirs.replace("{}", number)] = ours.replace("{}", number)
 
-    return pairs
+    return our_names
 
 
 def count_layers(weights: Mapping[str, torch.Tensor], stem: str) -> int:
     """Return the number of layers whose weights begin with `stem`, such as `encoder.blocks.`."""
     pattern = re.compile(rf"{re.escape(stem)}(\d+)\.")
-    matches = map(pattern.match, weights)
-    numbers = [int(match[1]) for match in matches if match]
-    return max(numbers, default=-1) + 1
+    layers = 0
+    for name in weights:
+        match = pattern.match(name)
+        if match:
+            layers = max(layers, int(match[1]) + 1)
+
+    return layers
 
 
 DTYPES = {
@@ -167,13 +177,15 @@ DTYPES = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
-LENGTH = 8
-"""Bytes before the header, which hold its length."""
+LENGTH_BYTES = 8
+"""The first bytes of a file of safetensors, which hold the length of its header."""
 MOST_HEADER_BYTES = 100 << 20
 
 
 def read_safetensors(path: str | Path) -> dict[str, torch.Tensor]:
-    """Read all tensors of a file. Their memory is that of the file until they are changed.
+    """Read all tensors of a file of safetensors: the length of a header, the header (JSON with type,
+    shape and place of each tensor), and the tensors. Their memory is that of the file until they are
+    changed.
 
     Raises:
         OSError: the file cannot be read.
@@ -181,19 +193,19 @@ def read_safetensors(path: str | Path) -> dict[str, torch.Tensor]:
     """
     size = Path(path).stat().st_size
     with open(path, "rb") as file:
-        length = int.from_bytes(file.read(LENGTH), "little")
-        if size < LENGTH or not 2 <= length <= min(size - LENGTH, MOST_HEADER_BYTES):
+        header_bytes = int.from_bytes(file.read(LENGTH_BYTES), "little")
+        first_byte = LENGTH_BYTES + header_bytes  # of the tensors
+        if not 2 <= header_bytes <= MOST_HEADER_BYTES or first_byte > size:
             raise ValueError(f"{path}: not a file of safetensors, or incomplete")
 
-        header = file.read(length)
+        header = file.read(header_bytes)
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
 
     try:
         entries = json.loads(header)
         entries.pop("__metadata__", None)
         return {
-            name: _read_tensor(content, entry, LENGTH + length, size)
-            for name, entry in entries.items()
+            name: _read_tensor(content, entry, first_byte, size) for name, entry in entries.items()
         }
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise ValueError(
@@ -205,31 +217,26 @@ def _read_tensor(content: mmap.mmap, entry: dict[str, Any], start: int, size: in
     """Return the tensor that an entry of the header describes.
 
     Args:
-        start: first byte behind the header, from which offsets count.
+        content: the whole file.
+        start: first byte behind the header, from which the offsets of an entry count.
         size: bytes of the file.
 
     Raises:
         ValueError: the offsets do not fit.
     """
     dtype, shape = DTYPES[entry["dtype"]], entry["shape"]
-    first, last = (start + offset for offset in entry["data_offsets"])
+    first_offset, end_offset = entry["data_offsets"]
+    first, end = start + first_offset, start + end_offset
     count = torch.Size(shape).numel()
-    if not start <= first <= last <= size or last - first != count * dtype.itemsize:
+    is_in_file = start <= first <= end <= size
+    if not is_in_file or end - first != count * dtype.itemsize:
         raise ValueError(
             "a tensor ends behind the end of the file, or its size is not that of its shape"
         )
 
-    if not count:
+    if not count:  # torch.frombuffer refuses to read nothing
         return torch.empty(shape, dtype=dtype)
-
     return torch.frombuffer(content, dtype=dtype, count=count, offset=first).view(shape)
-
-
-WEIGHTS: dict[str, Callable[[Path], Any]] = {
-    "model.safetensors": read_safetensors,
-    "pytorch_model.bin": load_checked,
-}
-"""{name of the weights in a folder of Hugging Face: reads them}."""
 
 
 def read_checkpoint(path: Path) -> Any:
@@ -247,6 +254,13 @@ def read_checkpoint(path: Path) -> Any:
         raise ValueError(
             f"{path}: no checkpoint that is safe to load ({first_sentence(error)})"
         ) from None
+
+
+WEIGHTS: dict[str, Callable[[Path], Any]] = {
+    "model.safetensors": read_safetensors,
+    "pytorch_model.bin": read_checkpoint,
+}
+"""{name of the weights in a folder of Hugging Face: reads them}."""
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -275,42 +289,43 @@ def read_folder_weights(folder: Path) -> dict[str, torch.Tensor]:
         ValueError: a file is damaged.
     """
     for name, read in WEIGHTS.items():
-        if (folder / name).is_file():
-            return _read_state_dict(folder / name, read)
-        index = folder / f"{name}.index.json"
+        path, index = folder / name, folder / f"{name}.index.json"
+        if path.is_file():
+            return _read_state_dict(path, read)
         if index.is_file():
-            weights: dict[str, torch.Tensor] = {}
-            part_by_weight = _file_by_weight(index)
-            for part in sorted(set(part_by_weight.values())):
-                weights |= _read_state_dict(folder / part, read)
+            return _read_parts(index, read)
 
-            if missing := part_by_weight.keys() - weights.keys():
-                raise ValueError(
-                    f"{index}: its parts lack {min(missing)}; download the model again"
-                )
-
-            return weights
     raise FileNotFoundError(
         f"{folder}: no weights in it; expected {' or '.join(WEIGHTS)}, or an index of parts"
     )
 
 
-def _file_by_weight(index: Path) -> dict[str, str]:
-    """Return {name of a weight: file that holds it}.
+def _read_parts(index: Path, read: Callable[[Path], Any]) -> dict[str, torch.Tensor]:
+    """Read the weights that stand in several files; their index has {name of a weight: file}.
 
     Raises:
-        ValueError: the index does not state it, or names a file outside of its folder.
+        OSError: a file is missing or cannot be read.
+        ValueError: a file is damaged, or the index names a file outside of its folder.
     """
-    weight_map = read_json(index).get("weight_map")
-    if isinstance(weight_map, dict) and all(
-        Path(str(file)).name == file for file in weight_map.values()
+    part_by_weight = read_json(index).get("weight_map")
+    if not isinstance(part_by_weight, dict) or any(
+        Path(str(part)).name != part for part in part_by_weight.values()
     ):
-        return weight_map
-    raise ValueError(f"{index}: expected a weight_map with names of files in this folder")
+        raise ValueError(f"{index}: expected a weight_map with names of files in this folder")
+
+    weights: dict[str, torch.Tensor] = {}
+    for part in sorted(set(part_by_weight.values())):
+        weights |= _read_state_dict(index.parent / part, read)
+
+    missing = part_by_weight.keys() - weights.keys()
+    if missing:
+        raise ValueError(f"{index}: its parts lack {min(missing)}; download the model again")
+
+    return weights
 
 
 def _read_state_dict(path: Path, read: Callable[[Path], Any]) -> dict[str, torch.Tensor]:
-    weights = read(path) if read is read_safetensors else read_checkpoint(path)
+    weights = read(path)
     check_state_dict(path, weights)
     return weights
 

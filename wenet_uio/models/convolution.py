@@ -66,10 +66,12 @@ class DepthwiseConv(nn.Conv1d):
             (B, left_frames + T, C), and its last frames as the next `past`, or None outside of
             streaming.
         """
-        if past is not None:
-            x = torch.cat((past.transpose(1, 2), x), dim=1)
-            return x, x[:, x.size(1) - self.left_frames :].transpose(1, 2)
-        return pad(x, (0, 0, self.left_frames, 0)), None
+        if past is None:
+            return pad(x, (0, 0, self.left_frames, 0)), None
+
+        x = torch.cat((past.transpose(1, 2), x), dim=1)
+        present = x[:, x.size(1) - self.left_frames :].transpose(1, 2)
+        return x, present
 
     def forward(self, x: torch.Tensor, padded: torch.Tensor | None = None) -> torch.Tensor:
         """Apply the kernels: (B, left_frames + T, C) -> (B, ceil(T / stride), C).
@@ -81,18 +83,20 @@ class DepthwiseConv(nn.Conv1d):
         if padded is not None and self.masks_padding:
             x = x.masked_fill(padded, 0.0)
 
-        row, stride = x.transpose(1, 2), self.stride[0]
+        row, stride = x.transpose(1, 2), self.stride[0]  # (B, C, left_frames + T)
         if not self.as_image and _computes_in_bfloat16(x):
             row = conv1d(row, self.weight, self.bias, stride, self.margin, groups=self.groups)
             return row.transpose(1, 2)
 
         # An image of one row with channels last is three times as fast on CPUs as conv1d.
-        image, kernels, padding = row.unsqueeze(2), self.weight.unsqueeze(2), (0, self.margin)
+        image, kernels = row.unsqueeze(2), self.weight.unsqueeze(2)
+        padding = (0, self.margin)
         image = conv2d(image, kernels, self.bias, stride, padding, groups=self.groups)
         return image.squeeze(2).transpose(1, 2)
 
 
 def _computes_in_bfloat16(x: torch.Tensor) -> bool:
+    """Tell whether a convolution of x on a CPU computes in bfloat16."""
     if torch.jit.is_scripting():  # pyright: ignore[reportPrivateImportUsage] - without autocast
         return x.dtype == torch.bfloat16
 
@@ -140,8 +144,8 @@ class ConvolutionModule(nn.Module):
         x, present = self.depthwise_conv.remember(x, past)
         # A pointwise convolution is a matrix product on (B, T, D); this avoids the transpositions
         # of conv1d.
-        x = glu(linear(x, self.pointwise_conv1.weight.squeeze(2), self.pointwise_conv1.bias), dim=2)
-        x = self.depthwise_conv(x, padded)
+        x = linear(x, self.pointwise_conv1.weight.squeeze(2), self.pointwise_conv1.bias)
+        x = self.depthwise_conv(glu(x, dim=2), padded)
         if self.use_layer_norm:
             x = self.norm(x)
         elif self.training and not torch.jit.is_scripting():  # pyright: ignore[reportPrivateImportUsage]
@@ -149,14 +153,14 @@ class ConvolutionModule(nn.Module):
         else:
             x = self.norm(x.flatten(0, 1)).view(x.shape)
 
-        return linear(
-            self.activation(x), self.pointwise_conv2.weight.squeeze(2), self.pointwise_conv2.bias
-        ), present
+        x = self.activation(x)
+        x = linear(x, self.pointwise_conv2.weight.squeeze(2), self.pointwise_conv2.bias)
+        return x, present
 
     @torch.jit.unused
     def normed_to_longest(self, x: torch.Tensor, padded: torch.Tensor | None) -> torch.Tensor:
         """Apply the batch norm to x (B, ceil(T / stride), D), on a CPU up to the end of the longest
-        utterance; `padded` as in `forward`.
+        utterance; padded (B, T, 1) is True where the input was padding.
 
         Frames after it, which train/objective.py adds, become zeros and do not change the
         statistics. Compiled layers take all frames: an end that depends on the data would compile
@@ -169,4 +173,6 @@ class ConvolutionModule(nn.Module):
         longest = max(1, -(-longest_input // self.depthwise_conv.stride[0]))  # rounded up
         frames = x[:, :longest]
         normed = self.norm(frames.flatten(0, 1)).view(frames.shape)
-        return pad(normed, (0, 0, 0, x.size(1) - longest)) if longest < x.size(1) else normed
+        if longest < x.size(1):
+            normed = pad(normed, (0, 0, 0, x.size(1) - longest))
+        return normed

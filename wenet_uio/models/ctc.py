@@ -61,17 +61,18 @@ class CTC(nn.Module):
         Returns:
             The number of units that were not used before.
         """
-        bias = self.ctc_lo.bias
-        used = torch.zeros(self.ctc_lo.out_features, dtype=torch.bool, device=bias.device)
-        used[[self.blank, *units]] = True
+        bias = self.ctc_lo.bias  # (V,)
+        is_used = torch.zeros(self.ctc_lo.out_features, dtype=torch.bool, device=bias.device)
+        is_used[[self.blank, *units]] = True
+        was_used = self._is_used()
+        is_new = is_used & ~was_used
         with torch.no_grad():
-            before = self._is_used()
-            bias[used & ~before] = bias[before].min()
-            bias[~used] = UNUSED
+            bias[is_new] = bias[was_used].min()
+            bias[~is_used] = UNUSED
 
         self.learn_used()
-        self._used = None
-        return int((used & ~before).sum())
+        self._used = None  # the next loss reads the new biases
+        return int(is_new.sum())
 
     def count_used(self) -> int:
         """Return the number of units beside blank that are used, as the biases tell."""
@@ -96,10 +97,13 @@ class CTC(nn.Module):
         # Blank, which is always used, takes the place of padding.
         labelled = length_mask(target_lengths, target.size(1))
         labels = target.masked_fill(~labelled, self.blank)
-        return self._used.unused[labels].any(dim=1)
+        is_unused = self._used.unused[labels]  # (B, U)
+        return is_unused.any(dim=1)
 
     def learn_used(self) -> None:
-        """Compute losses over the used units alone, which the biases tell at the first loss."""
+        """Compute losses over the used units alone, which the biases tell at the first loss, and
+        again after other weights were loaded.
+        """
         if self.uses_all:
             self.uses_all = False
             self.register_load_state_dict_post_hook(_forget_used)
@@ -131,16 +135,19 @@ class CTC(nn.Module):
         target: torch.Tensor,
         target_lengths: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the loss, and the divergence between two views; arguments as in `forward`.
+        """Return the CTC loss, and the divergence between the posteriors of two augmented views of
+        each utterance, 0-d each; arguments as in `forward`.
 
-        Rows n and n + B / 2 are the views of utterance n; see `divergence_of_views`.
+        Rows n and n + B / 2 are the views of utterance n.
         """
         log_probs = self._log_probs(encoder_out)
         loss = self._loss(log_probs, lengths, target, target_lengths)
         return loss, divergence_of_views(log_probs, lengths)
 
     def _log_probs(self, encoder_out: torch.Tensor) -> torch.Tensor:
-        """Return log-probabilities of the used units, (B, T, V) or (B, T, N)."""
+        """Return log-probabilities of encoder frames (B, T, D): (B, T, V), or (B, T, N) if only N
+        units are used.
+        """
         used = self._used_units()
         if used is None:
             return self.ctc_lo(encoder_out).float().log_softmax(dim=2)
@@ -153,13 +160,13 @@ class CTC(nn.Module):
         return self.ctc_lo.bias.detach() > UNUSED / 2
 
     def _used_units(self) -> UsedUnits | None:
-        """Return the used units; None: all."""
+        """Return the used units; None: all. They are read from the biases once for a device, because
+        the host waits for the device.
+        """
         if self.uses_all:
             return None
 
-        bias = self.ctc_lo.bias.detach()
-        # once for a device, because reading the biases waits for it
-        if self._used is None or self._used.units.device != bias.device:
+        if self._used is None or self._used.units.device != self.ctc_lo.bias.device:
             is_used = self._is_used()
             units = is_used.nonzero()[:, 0]
             places = torch.where(is_used, is_used.cumsum(0) - 1, -1)
@@ -174,11 +181,14 @@ class CTC(nn.Module):
         target: torch.Tensor,
         target_lengths: torch.Tensor,
     ) -> torch.Tensor:
-        """Return the mean loss over utterances, 0-d, of log_probs (B, T, V or N) of the used units."""
+        """Return the mean loss over utterances, 0-d, of log_probs (B, T, V), or (B, T, N) of the N used
+        units; the other arguments are those of `forward`.
+        """
         blank, is_known = self.blank, None
         used = self._used_units()
         if used is not None:
-            # Labels become places among the used units; blank, which is one, stands for padding.
+            # Labels become places among the used units, -1 of an unused one. Blank, which is used,
+            # stands for padding.
             labelled = length_mask(target_lengths, target.size(1))
             target = used.places[target.masked_fill(~labelled, self.blank)]
             is_known = (target >= 0).all(dim=1)  # (B,): all units of the utterance are used
@@ -239,8 +249,10 @@ def divergence_from_uniform(log_probs: torch.Tensor, lengths: torch.Tensor) -> t
         log_probs: (B, T, V).
         lengths: (B,) frames.
     """
-    divergence = (log_probs.exp() * log_probs).sum(dim=2) + math.log(log_probs.size(2))
-    valid = length_mask(lengths.to(log_probs.device, non_blocking=True), log_probs.size(1))
+    # Of p from 1 / V: the sum of p log p - p log(1 / V).
+    divergence = (log_probs.exp() * log_probs).sum(dim=2) + math.log(log_probs.size(2))  # (B, T)
+    lengths = lengths.to(log_probs.device, non_blocking=True)
+    valid = length_mask(lengths, log_probs.size(1))
     return divergence.masked_fill(~valid, 0.0).sum()
 
 
@@ -256,10 +268,11 @@ def divergence_of_views(log_probs: torch.Tensor, lengths: torch.Tensor) -> torch
         lengths: (2 N,) frames.
     """
     first, second = log_probs.detach().chunk(2)
-    divergence = kl_div(
-        log_probs, torch.cat((second, first)), reduction="none", log_target=True
-    ).sum(dim=2)
-    valid = length_mask(lengths.to(log_probs.device, non_blocking=True), log_probs.size(1))
+    others = torch.cat((second, first))  # (2 N, T, V): of each row, its other view
+    divergence = kl_div(log_probs, others, reduction="none", log_target=True).sum(dim=2)
+    lengths = lengths.to(log_probs.device, non_blocking=True)
+    valid = length_mask(lengths, log_probs.size(1))
+    # The sum counts an utterance in both directions, and so does the number of rows.
     return divergence.masked_fill(~valid, 0.0).sum() / len(log_probs)
 
 
@@ -298,6 +311,9 @@ class InterCtc:
     def loss(
         self, between: Sequence[Intermediate], target: torch.Tensor, target_lengths: torch.Tensor
     ) -> torch.Tensor:
-        """Return the mean CTC loss of the blocks, 0-d; the labels as in CTC.forward."""
+        """Return the mean CTC loss of the frames `between` blocks, 0-d; target (B, U) are labels."""
         assert len(between) == len(self.blocks), "LayeredEncoder._block collects after every block"
-        return torch.stack([self.ctc(*frames, target, target_lengths) for frames in between]).mean()
+        losses = [
+            self.ctc(output.frames, output.lengths, target, target_lengths) for output in between
+        ]
+        return torch.stack(losses).mean()

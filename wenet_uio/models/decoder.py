@@ -47,10 +47,10 @@ class DecoderLayer(nn.Module):
         """
         normed = self.norm1(x) if self.normalize_before else x
         key, value = self.self_attn.project_memory(normed)
-        x = self._after_self(x, self.self_attn.attend_memory(normed, key, value, bias))
-        key, value = self.src_attn.project_memory(memory)
+        x = self._add_attended(x, self.self_attn.attend_memory(normed, key, value, bias))
 
-        return self._after_source(x, key, value, memory_bias)
+        source_key, source_value = self.src_attn.project_memory(memory)
+        return self._attend_to_source(x, source_key, source_value, memory_bias)
 
     @torch.jit.unused
     def forward_one_step(
@@ -73,30 +73,32 @@ class DecoderLayer(nn.Module):
             (B, K, D), and `past` extended by the new token (B * K, H, U + 1, 2 D / H).
         """
         normed = self.norm1(x) if self.normalize_before else x
+        # Each hypothesis has its own past, so it is a batch row with one token: (B * K, 1, D).
         token = normed.flatten(0, 1).unsqueeze(1)
         key, value, present = self.self_attn.remember(token, past)
         assert present is not None
         attended = self.self_attn.attend_memory(token, key, value, None)
-        x = self._after_self(x, attended.view(x.shape))
+        x = self._add_attended(x, attended.view(x.shape))
 
-        return self._after_source(x, source[0], source[1], memory_bias), present
+        source_key, source_value = source
+        return self._attend_to_source(x, source_key, source_value, memory_bias), present
 
-    def _after_self(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+    def _add_attended(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+        """Add the output of the self-attention to its input x, both (B, U, D)."""
         x = x + self.dropout(attended)
         return x if self.normalize_before else self.norm1(x)
 
-    def _after_source(
+    def _attend_to_source(
         self, x: torch.Tensor, key: torch.Tensor, value: torch.Tensor, memory_bias: torch.Tensor
     ) -> torch.Tensor:
         """Attend to the encoder, and run the feed-forward module: (B, U, D) -> (B, U, D)."""
-        attended = self.src_attn.attend_memory(
-            self.norm2(x) if self.normalize_before else x, key, value, memory_bias
-        )
-        x = x + self.dropout(attended)
+        normed = self.norm2(x) if self.normalize_before else x
+        x = x + self.dropout(self.src_attn.attend_memory(normed, key, value, memory_bias))
         if not self.normalize_before:
             x = self.norm2(x)
 
-        x = x + self.dropout(self.feed_forward(self.norm3(x) if self.normalize_before else x))
+        normed = self.norm3(x) if self.normalize_before else x
+        x = x + self.dropout(self.feed_forward(normed))
         return x if self.normalize_before else self.norm3(x)
 
 
@@ -116,6 +118,7 @@ class DecoderState(NamedTuple):
         """
         batch = parents.size(0)
         hypotheses = self.past[0].size(0) // batch
+        # Rows of `past`: those of utterance b begin at b * K.
         first_rows = torch.arange(batch, device=parents.device).unsqueeze(1) * hypotheses
         rows = (parents + first_rows).flatten()
         return self._replace(past=[past.index_select(0, rows) for past in self.past])
@@ -130,15 +133,15 @@ def reversed_hypotheses(hyps: torch.Tensor, lengths: torch.Tensor, eos: int) -> 
         lengths: (N,) numbers of tokens, sos included.
         eos: label that replaces padding.
     """
-    tokens = hyps[:, 1:]
-    count = (lengths - 1).unsqueeze(1)
-    place = torch.arange(tokens.size(1), device=hyps.device).unsqueeze(0)
-    is_token = place < count
+    sos, tokens = hyps[:, :1], hyps[:, 1:]
+    count = (lengths - 1).unsqueeze(1)  # (N, 1)
+    place = torch.arange(tokens.size(1), device=hyps.device).unsqueeze(0)  # (1, U - 1)
+    is_token = place < count  # (N, U - 1)
 
     sources = torch.where(is_token, count - 1 - place, torch.zeros_like(place))
     backward = torch.gather(tokens, 1, sources)
-    ended = torch.where(is_token, backward, torch.full_like(backward, eos))
-    return torch.cat((hyps[:, :1], ended), dim=1)
+    backward = torch.where(is_token, backward, torch.full_like(backward, eos))
+    return torch.cat((sos, backward), dim=1)
 
 
 class Decoder(nn.Module):
@@ -169,17 +172,17 @@ class Decoder(nn.Module):
             Log-probabilities (N, U, V) of the token after each token, and the same of the
             right-to-left decoder, or zeros (1,) if that decoder does not exist or does not run.
         """
-        memory = encoder_out.expand(hyps.size(0), -1, -1)
-        memory_mask = torch.ones(
-            hyps.size(0), 1, memory.size(1), dtype=torch.bool, device=memory.device
-        )
+        count, frames = hyps.size(0), encoder_out.size(1)
+        memory = encoder_out.expand(count, -1, -1)
+        memory_mask = torch.ones(count, 1, frames, dtype=torch.bool, device=memory.device)
         backward = reversed_hypotheses(hyps, hyps_lens, eos)
         forward_logits, backward_logits = self.forward(
             memory, memory_mask, hyps, hyps_lens, backward, reverse_weight
         )
 
         forward_scores = forward_logits.float().log_softmax(dim=-1)
-        return forward_scores, backward_logits.float().log_softmax(dim=-1)
+        backward_scores = backward_logits.float().log_softmax(dim=-1)
+        return forward_scores, backward_scores
 
 
 class TransformerDecoder(Decoder):
@@ -190,10 +193,10 @@ class TransformerDecoder(Decoder):
     def __init__(self, vocab_size: int, dim: int, conf: DecoderConf) -> None:
         super().__init__()
         embedding = nn.Embedding(vocab_size, dim)
-        learned = conf.input_layer == "embed_learnable_pe"
-        positions = LearnedPositionalEncoding if learned else PositionalEncoding
+        learns_positions = conf.input_layer == "embed_learnable_pe"
+        positions = LearnedPositionalEncoding if learns_positions else PositionalEncoding
         self.embed = nn.Sequential(embedding, positions(dim, conf.positional_dropout_rate))
-        self.max_tokens: int | None = LEARNED_POSITIONS if learned else None
+        self.max_tokens: int | None = LEARNED_POSITIONS if learns_positions else None
         self.after_norm = build_norm(dim, conf)
         self.output_layer = nn.Linear(dim, vocab_size)
         if conf.tie_word_embedding:
@@ -229,9 +232,8 @@ class TransformerDecoder(Decoder):
             Logits (B, U, V) of the token after each token, and the same of the right-to-left
             decoder or zeros (1,).
         """
-        return self.score(memory, memory_mask, ys_in_pad, ys_in_lens), torch.zeros(
-            1, device=memory.device
-        )
+        logits = self.score(memory, memory_mask, ys_in_pad, ys_in_lens)
+        return logits, torch.zeros(1, device=memory.device)
 
     @torch.jit.export
     def score(
@@ -243,9 +245,10 @@ class TransformerDecoder(Decoder):
     ) -> torch.Tensor:
         """Return logits (B, U, V) of this decoder alone; arguments as in `forward`."""
         size = ys_in_pad.size(1)
-        x, _ = self.embed(ys_in_pad)
+        x, _ = self.embed(ys_in_pad)  # (B, U, D)
         mask = length_mask(ys_in_lens, size).unsqueeze(1) & causal_mask(size, ys_in_pad.device)
-        bias, memory_bias = additive(mask, x.dtype), additive(memory_mask, x.dtype)
+        bias = additive(mask, x.dtype)  # (B, 1, U, U)
+        memory_bias = additive(memory_mask, x.dtype)  # (B, 1, 1, T)
 
         for layer in self.decoders:
             # torch documents is_scripting, but torch.jit.__all__ does not list it.
@@ -258,9 +261,10 @@ class TransformerDecoder(Decoder):
             else:
                 x = layer(x, bias, memory, memory_bias)
 
-        return self._output(x)
+        return self._project_to_logits(x)
 
-    def _output(self, x: torch.Tensor) -> torch.Tensor:
+    def _project_to_logits(self, x: torch.Tensor) -> torch.Tensor:
+        """Return logits (B, U, V) of the output of the last layer (B, U, D)."""
         if self.normalize_before:
             x = self.after_norm(x)
         return self.output_layer(x)
@@ -270,14 +274,10 @@ class TransformerDecoder(Decoder):
         """Prepare B utterances for `forward_one_step`: memory (B, T, D), memory_mask (B, 1, T)
         bool.
         """
-        return DecoderState(
-            source=[layer.src_attn.project_memory(memory) for layer in self._layers()],
-            memory_bias=additive(memory_mask, memory.dtype),
-            past=[
-                memory.new_zeros(memory.size(0), self.key_heads, 0, 2 * self.head_dim)
-                for _ in self.decoders
-            ],
-        )
+        source = [layer.src_attn.project_memory(memory) for layer in self._layers()]
+        memory_bias = additive(memory_mask, memory.dtype)
+        no_tokens = memory.new_zeros(memory.size(0), self.key_heads, 0, 2 * self.head_dim)
+        return DecoderState(source, memory_bias, past=[no_tokens] * len(self.decoders))
 
     @torch.jit.unused
     def forward_one_step(
@@ -292,17 +292,21 @@ class TransformerDecoder(Decoder):
         Returns:
             Log-probabilities (B, K, V) of the next token, and the state that includes `tokens`.
         """
-        x, _ = self.embed[1](self.embed[0](tokens.reshape(-1, 1)), state.past[0].size(2))
+        embedding, positions = self.embed
+        tokens_before = state.past[0].size(2)
+        x, _ = positions(embedding(tokens.reshape(-1, 1)), tokens_before)  # (B * K, 1, D)
         x = x.view(tokens.size(0), tokens.size(1), -1)
-        pasts = []
+        pasts: list[torch.Tensor] = []
         for layer, past, source in zip(self._layers(), state.past, state.source, strict=True):
-            x, past = layer.forward_one_step(x, past, source, state.memory_bias)
-            pasts.append(past)
+            x, extended_past = layer.forward_one_step(x, past, source, state.memory_bias)
+            pasts.append(extended_past)
 
-        return self._output(x).float().log_softmax(dim=-1), state._replace(past=pasts)
+        log_probs = self._project_to_logits(x).float().log_softmax(dim=-1)
+        return log_probs, state._replace(past=pasts)
 
     @torch.jit.unused
     def _layers(self) -> Iterator[DecoderLayer]:
+        """Yield the layers with their type, which nn.ModuleList hides."""
         for layer in self.decoders:
             assert isinstance(layer, DecoderLayer)
             yield layer

@@ -36,10 +36,12 @@ def selected_frames(
     """
     counts = selected.sum(dim=1)
     length = frames.size(1) if in_full_length else max(1, int(counts.max()))
-    places = (~selected).int().argsort(dim=1, stable=True)[:, :length]
-    kept = frames.gather(1, places.unsqueeze(2).expand(-1, -1, frames.size(2)))
+    # A stable sort puts the places of the selected frames first and leaves them in their order.
+    places = (~selected).int().argsort(dim=1, stable=True)[:, :length]  # (B, T')
+    kept = frames.gather(1, places.unsqueeze(2).expand(-1, -1, frames.size(2)))  # (B, T', D)
+    is_selected = length_mask(counts, length)
 
-    return kept * length_mask(counts, kept.size(1)).unsqueeze(2), counts
+    return kept * is_selected.unsqueeze(2), counts
 
 
 def causal_mask(size: int, device: torch.device) -> torch.Tensor:
@@ -54,11 +56,11 @@ def chunk_mask(
     """Return the mask (size, size): a frame sees its own chunk and `num_left_chunks` chunks before
     it (negative: all).
     """
-    chunk = torch.arange(size, device=device) // chunk_size
-    behind = chunk.unsqueeze(1) - chunk.unsqueeze(0)
+    chunk = torch.arange(size, device=device) // chunk_size  # (size,): number of each frame's chunk
+    chunks_back = chunk.unsqueeze(1) - chunk.unsqueeze(0)  # (size, size): from query to key
     if num_left_chunks < 0:
-        return behind >= 0
-    return (behind >= 0) & (behind <= num_left_chunks)
+        return chunks_back >= 0
+    return (chunks_back >= 0) & (chunks_back <= num_left_chunks)
 
 
 def additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -69,9 +71,8 @@ def additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     completely, such as a padded frame outside of the left context.
     """
     allowed = mask.unsqueeze(1)
-    return torch.zeros(allowed.shape, dtype=dtype, device=mask.device).masked_fill(
-        ~allowed, -30000.0
-    )
+    zeros = torch.zeros(allowed.shape, dtype=dtype, device=mask.device)
+    return zeros.masked_fill(~allowed, -30000.0)
 
 
 def draw_chunk(max_length: int, dynamic_left: bool) -> tuple[int, int]:
@@ -90,8 +91,8 @@ def draw_chunk(max_length: int, dynamic_left: bool) -> tuple[int, int]:
         return max_length, -1
 
     chunk_size = drawn % MAX_DYNAMIC_CHUNK + 1
-    num_left_chunks = -1
-    if dynamic_left:
-        num_left_chunks = int(torch.randint(0, (max_length - 1) // chunk_size + 1, (1,)))
+    if not dynamic_left:
+        return chunk_size, -1
 
-    return chunk_size, num_left_chunks
+    most_left_chunks = (max_length - 1) // chunk_size  # before the chunk of the last frame
+    return chunk_size, int(torch.randint(0, most_left_chunks + 1, (1,)))

@@ -22,12 +22,12 @@ def one_pass_obstacle(encoder: Encoder) -> str:
     """Return the reason why an encoder cannot encode a recording of any length in one pass; empty
     if it can.
     """
-    if not isinstance(encoder, LayeredEncoder) or not all(
-        isinstance(layer, LocalLayer) for layer in encoder.encoders
-    ):
+    layers = encoder.encoders if isinstance(encoder, LayeredEncoder) else []
+    local_layers = [layer for layer in layers if isinstance(layer, LocalLayer)]
+    if not local_layers or len(local_layers) < len(layers):
         return "its encoder is not a transformer or conformer"
 
-    if not all(cast("LocalLayer", layer).reach() for layer in encoder.encoders):
+    if any(layer.reach() is None for layer in local_layers):
         return (
             "its frames see the whole audio; train with two limits of encoder_conf.att_context_size"
         )
@@ -36,7 +36,9 @@ def one_pass_obstacle(encoder: Encoder) -> str:
 
 
 class _LayerPass:
-    """A layer of the encoder, with the inputs that outputs to come depend on."""
+    """A layer of the encoder, with the inputs that outputs to come depend on: an output depends on
+    `_left` inputs before it and `_right` inputs after it.
+    """
 
     def __init__(self, encoder: LayeredEncoder, place: int) -> None:
         self._encoder, self._place = encoder, place
@@ -54,24 +56,25 @@ class _LayerPass:
         all.
         """
         inputs = x if self._inputs is None else torch.cat((self._inputs, x), dim=1)
-        ready = inputs.size(1) if last else inputs.size(1) - self._right
+        count = inputs.size(1)
+        ready = count if last else count - self._right  # inputs whose outputs are final
         if ready <= self._returned:
             self._inputs = inputs
             return x[:, :0]
 
         # All kept inputs are computed again: the first ones are the context of the new outputs.
-        positions = self._encoder.embed.position_encoding(self._first, inputs.size(1), inputs)
-        padded = torch.zeros(1, inputs.size(1), 1, dtype=torch.bool, device=x.device)
-        outputs = self._encoder._block(self._place, inputs, None, positions, padded)[
-            :, self._returned : ready
-        ]
+        positions = self._encoder.embed.position_encoding(self._first, count, inputs)
+        no_padding = torch.zeros(1, count, 1, dtype=torch.bool, device=x.device)
+        outputs = self._encoder._block(self._place, inputs, None, positions, no_padding)
+        new_outputs = outputs[:, self._returned : ready]
 
+        # The next output depends on `_left` inputs before it: those before them are not needed.
         forgotten = max(0, ready - self._left)
         self._inputs = inputs[:, forgotten:].clone()  # a view would keep all inputs in memory
         self._first += forgotten
         self._returned = ready - forgotten
 
-        return outputs
+        return new_outputs
 
 
 class RecordingEncoder:
@@ -109,27 +112,28 @@ class RecordingEncoder:
 
         # Frames of the input layer whose windows are complete; whole pieces of them, except the last.
         frames = (feats.size(1) - embed.right_context - 1) // embed.subsampling_rate + 1
-        ready = max(0, frames if last else frames // PIECE * PIECE)
+        if not last:
+            frames = frames // PIECE * PIECE
+
         outputs = [
-            self._encode(feats, start, min(PIECE, ready - start))
-            for start in range(0, ready, PIECE)
+            self._encode_piece(feats, start, min(PIECE, frames - start))
+            for start in range(0, frames, PIECE)
         ]
-        self._feats = feats[:, ready * embed.subsampling_rate :].clone()
+        encoded_feats = max(0, frames) * embed.subsampling_rate
+        self._feats = feats[:, encoded_feats:].clone()  # a view would keep all in memory
 
         traits = self._encoder.traits
         if last:  # no frames follow: the layers give what they held back
-            outputs.append(self._through_layers(feats.new_zeros(1, 0, traits.width), last=True))
+            no_frames = feats.new_zeros(1, 0, traits.width)
+            outputs.append(self._apply_layers(no_frames, last=True))
         if not outputs:
             return feats.new_zeros(1, 0, traits.output_size)
 
         return torch.cat(outputs, dim=1)
 
-    def _encode(self, feats: torch.Tensor, start: int, frames: int) -> torch.Tensor:
-        """Encode a piece of features (1, T, F) -> (1, T', D).
-
-        Args:
-            start: first frame of the input layer, in its frames: every `subsampling_rate` features.
-            frames: number of frames of the input layer.
+    def _encode_piece(self, feats: torch.Tensor, start: int, frames: int) -> torch.Tensor:
+        """Encode a piece of features (1, T, F) -> (1, T', D): `frames` frames of the input layer, of
+        which there is one every `subsampling_rate` features, from number `start` on.
         """
         encoder, embed = self._encoder, self._encoder.embed
         # A frame of the input layer is computed from its feature and `right_context` more.
@@ -141,9 +145,12 @@ class RecordingEncoder:
 
         x, _ = embed(piece, self._offset)
         self._offset += frames
-        return self._through_layers(x, last=False)
+        return self._apply_layers(x, last=False)
 
-    def _through_layers(self, x: torch.Tensor, *, last: bool) -> torch.Tensor:
+    def _apply_layers(self, x: torch.Tensor, *, last: bool) -> torch.Tensor:
+        """Add frames x (1, T, D) to the input of the layers, and return the encoder frames (1, T', D)
+        that no later frame can change; with `last`, all.
+        """
         for layer in self._layers:
             x = layer.accept(x, last=last)
         return self._encoder.after_norm(x) if self._encoder.normalize_before else x

@@ -45,7 +45,8 @@ def vocabulary_of(config: Config) -> Vocabulary:
     size, symbols = config.vocabulary_size, {}
     if size is None or SOS not in special or EOS not in special:
         tokenizer = build_tokenizer(config)
-        size, symbols = size or tokenizer.vocab_size, tokenizer.symbols
+        symbols = tokenizer.symbols
+        size = size or tokenizer.vocab_size
 
     ids = sos_and_eos(config.tokenizer_conf, symbols, size)
     return Vocabulary(size, config.ctc_conf.ctc_blank_id, ids[SOS], ids[EOS])

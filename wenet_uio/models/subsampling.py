@@ -64,14 +64,18 @@ class Subsampling(nn.Module):
         if self.piece == 0 or self.training or self.optional_context > 0:
             return self.project(x)
 
+        # A window of right_context + 1 features gives one frame, each `subsampling_rate` more
+        # features give another.
         frames = (x.size(1) - self.right_context - 1) // self.subsampling_rate + 1
         if frames <= self.piece:
             return self.project(x)
 
         pieces: list[torch.Tensor] = []
-        for start in range(0, frames, self.piece):
-            end = (start + self.piece - 1) * self.subsampling_rate + self.right_context + 1
-            pieces.append(self.project(x[:, start * self.subsampling_rate : end]))
+        for first_frame in range(0, frames, self.piece):
+            last_frame = first_frame + self.piece - 1
+            start = first_frame * self.subsampling_rate
+            end = last_frame * self.subsampling_rate + self.right_context + 1
+            pieces.append(self.project(x[:, start:end]))
 
         return torch.cat(pieces, dim=1)
 
@@ -92,9 +96,9 @@ class Subsampling(nn.Module):
             frames: output frames of the padded batch, the largest output length.
             padded: input frames of the padded batch.
         """
-        least = self.right_context - self.optional_context + 1
-        windows = torch.div(lengths - least, self.subsampling_rate, rounding_mode="floor") + 1
-        return windows.clamp(min=0, max=frames)
+        window = self.right_context - self.optional_context + 1  # inputs that one output needs
+        outputs = torch.div(lengths - window, self.subsampling_rate, rounding_mode="floor") + 1
+        return outputs.clamp(min=0, max=frames)
 
     def position_encoding(self, offset: int, size: int, like: torch.Tensor) -> torch.Tensor:
         """Return (1, size, D) encodings of output frames from `offset`, with dtype and device of
@@ -119,9 +123,9 @@ class LinearNoSubsampling(Subsampling):
         return self.out(x)
 
 
-def _square_convolutions(output_size: int, shapes: tuple[tuple[int, int], ...]) -> nn.Sequential:
-    """Return the square convolutions of `shapes` (kernel, stride), with a ReLU after each
-    convolution.
+def _build_convolutions(output_size: int, shapes: tuple[tuple[int, int], ...]) -> nn.Sequential:
+    """Build square convolutions of `shapes` (kernel, stride) to `output_size` channels, with a ReLU
+    after each.
     """
     layers: list[nn.Module] = []
     channels = 1
@@ -132,23 +136,24 @@ def _square_convolutions(output_size: int, shapes: tuple[tuple[int, int], ...]) 
     return channels_last(nn.Sequential(*layers))
 
 
-def width_after(width: int, shapes: tuple[tuple[int, int], ...]) -> int:
-    """Return the number of bins after the convolutions of `shapes`.
+def count_bins(input_size: int, shapes: tuple[tuple[int, int], ...]) -> int:
+    """Return the number of mel bins, of `input_size`, that are left after convolutions of `shapes`
+    (kernel, stride).
 
     Raises:
         ValueError: no bin is left.
     """
-    remaining = width
+    bins = input_size
     for kernel, stride in shapes:
-        remaining = (remaining - kernel) // stride + 1
+        bins = (bins - kernel) // stride + 1
 
-    if remaining < 1:
+    if bins < 1:
         raise ValueError(
-            f"input_dim {width} is too narrow for the convolutions of input_layer; use more mel "
-            "bins"
+            f"input_dim {input_size} is too narrow for the convolutions of input_layer; use more "
+            "mel bins"
         )
 
-    return remaining
+    return bins
 
 
 class Conv2dSubsampling4(Subsampling):
@@ -161,10 +166,9 @@ class Conv2dSubsampling4(Subsampling):
         self, input_size: int, output_size: int, dropout_rate: float, pos_enc: PositionEncoding
     ) -> None:
         super().__init__(pos_enc, subsampling_rate=self.RATE, right_context=self.RIGHT_CONTEXT)
-        self.conv = _square_convolutions(output_size, self.SHAPES)
-        self.out = nn.Sequential(
-            nn.Linear(output_size * width_after(input_size, self.SHAPES), output_size)
-        )
+        self.conv = _build_convolutions(output_size, self.SHAPES)
+        width = output_size * count_bins(input_size, self.SHAPES)
+        self.out = nn.Sequential(nn.Linear(width, output_size))
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
         """Convert features x (B, T, F) to frames (B, T', D) without positions."""
@@ -191,8 +195,8 @@ class FireredConv2dSubsampling4(Conv2dSubsampling4):
         """
         # Rounded up: ceil(L / 4) windows begin in an utterance of L frames, ceil((L + 6) / 4) before
         # the end of the zeros.
-        begins = lengths if self.masks_padding else lengths + self.right_context
-        windows = torch.div(begins + 3, 4, rounding_mode="floor").clamp(max=frames)
+        first_frames = lengths if self.masks_padding else lengths + self.right_context
+        windows = torch.div(first_frames + 3, 4, rounding_mode="floor").clamp(max=frames)
         return windows.masked_fill(lengths == 0, 0)
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
@@ -226,8 +230,8 @@ class Conv2dSubsampling6(Subsampling):
             rate *= stride
 
         super().__init__(pos_enc, subsampling_rate=rate, right_context=self.RIGHT_CONTEXT)
-        self.conv = _square_convolutions(output_size, self.SHAPES)
-        self.linear = nn.Linear(output_size * width_after(input_size, self.SHAPES), output_size)
+        self.conv = _build_convolutions(output_size, self.SHAPES)
+        self.linear = nn.Linear(output_size * count_bins(input_size, self.SHAPES), output_size)
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
         """Convert features x (B, T, F) to frames (B, T', D) without positions."""
@@ -297,12 +301,15 @@ class Conv1dSubsampling2(Subsampling):
         if not self.masks_padding:
             return super().forward_batch(x, lengths)
 
-        padded = ~length_mask(lengths, x.size(1)).unsqueeze(1)
-        x = self.conv[:2](x.transpose(1, 2).masked_fill(padded, 0.0))
-        x = self.conv[2:](x.masked_fill(padded, 0.0))
+        first_layer, second_layer = self.conv[:2], self.conv[2:]
+        padded_frames = x.size(1)
+        is_padding = ~length_mask(lengths, padded_frames).unsqueeze(1)  # (B, 1, T)
+        x = x.transpose(1, 2)  # (B, F, T)
+        x = first_layer(x.masked_fill(is_padding, 0.0))  # (B, D, T)
+        x = second_layer(x.masked_fill(is_padding, 0.0))  # (B, D, T')
         frames, positions = self.pos_enc(x.transpose(1, 2))
 
-        return frames, positions, self.output_lengths(lengths, frames.size(1), padded.size(2))
+        return frames, positions, self.output_lengths(lengths, frames.size(1), padded_frames)
 
 
 class StackNFramesSubsampling(Subsampling):
@@ -352,29 +359,24 @@ class DepthwiseConv2dSubsampling4(Subsampling):
         dw_stride: bool = True,
     ) -> None:
         super().__init__(pos_enc, subsampling_rate=4, right_context=6)
+        (first_kernel, first_stride), (kernel, stride) = self.SHAPES
         groups = output_size if dw_stride else 1
-        self.pw_conv = channels_last(nn.Conv2d(1, output_size, 3, 2))
-        self.dw_conv = channels_last(nn.Conv2d(output_size, output_size, 3, 2, groups=groups))
-        width = output_size * width_after(input_size, self.SHAPES)
+        self.pw_conv = channels_last(nn.Conv2d(1, output_size, first_kernel, first_stride))
+        self.dw_conv = channels_last(
+            nn.Conv2d(output_size, output_size, kernel, stride, groups=groups)
+        )
+        width = output_size * count_bins(input_size, self.SHAPES)
         self.input_proj = nn.Sequential(nn.Linear(width, output_size), Dropout(dropout_rate))
 
     def convolve(self, x: torch.Tensor) -> torch.Tensor:
         """Convolve features x (B, T, F) -> (B, T', C * F'), before the projection."""
-        return spread(self.dw_conv(self.pw_conv(x.unsqueeze(1)).relu()).relu())
+        maps = self.pw_conv(x.unsqueeze(1)).relu()
+        maps = self.dw_conv(maps).relu()  # (B, C, T', F')
+        return spread(maps)
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
         """Convert features x (B, T, F) to frames (B, T', D) without positions."""
         return self.input_proj(self.convolve(x))
-
-
-SHAPES = ((3, 2), (3, 2), (3, 2))
-"""Kernel and stride of the three steps."""
-
-
-def _separable_convolution(channels: int, kernel: int, stride: int) -> list[nn.Module]:
-    """Return a convolution within each channel, then one across channels."""
-    within = nn.Conv2d(channels, channels, kernel, stride, groups=channels)
-    return [within, nn.Conv2d(channels, channels, 1), nn.ReLU(inplace=True)]
 
 
 class SeparableConv2dSubsampling8(Subsampling):
@@ -385,16 +387,24 @@ class SeparableConv2dSubsampling8(Subsampling):
     chunk, in an utterance, and in a batch.
     """
 
+    SHAPES = ((3, 2), (3, 2), (3, 2))
+
     def __init__(
         self, input_size: int, output_size: int, channels: int, pos_enc: PositionEncoding
     ) -> None:
         super().__init__(pos_enc, subsampling_rate=8, right_context=14)
-        layers: list[nn.Module] = [nn.Conv2d(1, channels, *SHAPES[0]), nn.ReLU(inplace=True)]
-        for kernel, stride in SHAPES[1:]:
-            layers += _separable_convolution(channels, kernel, stride)
+        (first_kernel, first_stride), *later_shapes = self.SHAPES
+        layers: list[nn.Module] = [
+            nn.Conv2d(1, channels, first_kernel, first_stride),
+            nn.ReLU(inplace=True),
+        ]
+        for kernel, stride in later_shapes:
+            within_channels = nn.Conv2d(channels, channels, kernel, stride, groups=channels)
+            across_channels = nn.Conv2d(channels, channels, 1)
+            layers += [within_channels, across_channels, nn.ReLU(inplace=True)]
 
         self.conv = channels_last(nn.Sequential(*layers))
-        self.out = nn.Linear(channels * width_after(input_size, SHAPES), output_size)
+        self.out = nn.Linear(channels * count_bins(input_size, self.SHAPES), output_size)
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
         """Convert features x (B, T, F) to frames (B, T', D) without positions."""

@@ -70,11 +70,10 @@ class TrainableModel(SpeechModel):
                 weight of their divergence; None: each row is an utterance.
 
         Returns:
-            0-d tensors, means over the utterances: `loss`, the sum with `loss_weights` of
-                `loss_ctc`, `loss_att`,
-            `loss_interctc` (blocks in the middle) and `loss_cr` (divergence of two views); and
-            `th_accuracy`, the share of tokens that the decoder predicts correctly from the tokens
-            before. A loss with weight 0 is None.
+            0-d tensors, means over the utterances: `loss`, the sum with `loss_weights` of `loss_ctc`,
+            `loss_att`, `loss_interctc` (blocks in the middle) and `loss_cr` (divergence of two
+            views); and `th_accuracy`, the share of tokens that the decoder predicts correctly from
+            the tokens before. A loss with weight 0 is None.
         """
         if prompts is None:
             prompts = target.new_full((len(target), 1), self.sos)
@@ -83,15 +82,16 @@ class TrainableModel(SpeechModel):
 
         encoder_out, lengths, between = encode_for_training(self, feats, feats_lengths)
         losses = self._losses(encoder_out, lengths, target, target_lengths, prompts, cr_weight)
-        inter_ctc = self.encoder.inter_ctc
-        if inter_ctc is None:
+        if self.encoder.inter_ctc is None:
             return losses
 
-        loss, loss_interctc = losses["loss"], inter_ctc.loss(between, target, target_lengths)
+        # A CTC loss of the frames after blocks in the middle of the encoder.
+        loss_interctc = self.encoder.inter_ctc.loss(between, target, target_lengths)
+        loss = losses["loss"]
         assert loss is not None
-        loss = loss + self.weights.inter_ctc * self.ctc_weight * loss_interctc
-
-        return {**losses, "loss": loss, "loss_interctc": loss_interctc}
+        losses["loss"] = loss + self.weights.inter_ctc * self.ctc_weight * loss_interctc
+        losses["loss_interctc"] = loss_interctc
+        return losses
 
     def prompts(
         self, texts: Sequence[str], fields: Sequence[Mapping[str, Any]], keys: Sequence[str] = ()
@@ -102,16 +102,18 @@ class TrainableModel(SpeechModel):
         return None
 
     def loss_weights(self, cr_weight: float | None = None) -> dict[str, float]:
-        """Return the weights of the losses that `loss` is the sum of.
+        """Return {name of a loss: its weight in `loss`}.
 
         Args:
-            cr_weight: as in `forward`; None: the weight after the warm-up.
+            cr_weight: weight of the divergence of two views; None: the weight after the warm-up.
         """
-        inter = self.weights.inter_ctc
+        inter_share = self.weights.inter_ctc
+        if cr_weight is None:
+            cr_weight = self.weights.views
         return {
-            "loss_ctc": (1.0 - inter) * self.ctc_weight,
-            "loss_interctc": inter * self.ctc_weight,
-            "loss_cr": self.weights.views if cr_weight is None else cr_weight,
+            "loss_ctc": (1.0 - inter_share) * self.ctc_weight,
+            "loss_interctc": inter_share * self.ctc_weight,
+            "loss_cr": cr_weight,
         }
 
     def _ctc_losses(
@@ -123,13 +125,13 @@ class TrainableModel(SpeechModel):
         cr_weight: float | None,
     ) -> tuple[torch.Tensor, Losses]:
         """Return the weighted sum of the losses of the CTC layer, and these losses: `loss_ctc`, and
-        `loss_cr` of two views.
+        with a `cr_weight` also `loss_cr`, the divergence of two views of each utterance.
         """
         loss = encoder_out.new_zeros((), dtype=torch.float32)
         if self.ctc_weight == 0.0:
             return loss, {"loss_ctc": None}
 
-        if self.weights.ctc_detach_steps:
+        if self.weights.ctc_detach_steps:  # at first, CTC does not train the encoder
             encoder_out = self.ctc_gate(encoder_out)
 
         weight = (1.0 - self.weights.inter_ctc) * self.ctc_weight
@@ -138,10 +140,8 @@ class TrainableModel(SpeechModel):
             return loss + weight * loss_ctc, {"loss_ctc": loss_ctc}
 
         loss_ctc, loss_cr = self.ctc.losses_of_views(encoder_out, lengths, target, target_lengths)
-        return loss + weight * loss_ctc + cr_weight * loss_cr, {
-            "loss_ctc": loss_ctc,
-            "loss_cr": loss_cr,
-        }
+        loss = loss + weight * loss_ctc + cr_weight * loss_cr
+        return loss, {"loss_ctc": loss_ctc, "loss_cr": loss_cr}
 
     @property
     @abstractmethod
@@ -165,7 +165,9 @@ class TrainableModel(SpeechModel):
         prompts: torch.Tensor,
         cr_weight: float | None = None,
     ) -> Losses:
-        """Return losses for encoder_out (B, T', D) and lengths (B,); see `forward`."""
+        """Return the losses of `forward`, except that of blocks in the middle, for encoder_out (B, T',
+        D) and lengths (B,).
+        """
 
     @abstractmethod
     def _text_loss(

@@ -128,7 +128,7 @@ class CachedDecoder(nn.Module):
             x = x + source.attend_memory(layer.norm2(x), key, value, no_bias)
             x = x + layer.feed_forward(layer.norm3(x))
 
-        return self.decoder._output(x), torch.stack(new_keys), torch.stack(new_values)
+        return self.decoder._project_to_logits(x), torch.stack(new_keys), torch.stack(new_values)
 
 
 def whisper_graphs(model: Whisper, tokenizer: Tokenizer, feature_dim: int) -> dict[str, Graph]:
