@@ -26,7 +26,8 @@ class MultiHeadedAttention(nn.Module):
         self.shared_by = conf.attention_heads // conf.key_heads
         self.dropout_rate = dropout_rate
         context = conf.att_context_size if isinstance(conf, LimitedContextConf) else (-1, -1)
-        self.limited, self.context = context != (-1, -1), context_with_block(context)
+        self.limited = context != (-1, -1)
+        self.context = context_with_block(context)
         width, key_width = self.heads * self.head_dim, conf.key_heads * self.head_dim
         self.linear_q = nn.Linear(dim, width, bias=conf.query_bias)
         self.linear_k = nn.Linear(dim, key_width, bias=conf.key_bias)
@@ -34,9 +35,9 @@ class MultiHeadedAttention(nn.Module):
         self.linear_out = nn.Linear(width, dim, bias=conf.query_bias)
 
     def reach(self) -> tuple[int, int] | None:
-        """Return frames before and after a frame that it sees; None: all frames."""
-        before, after = self.context[:2]
-        return (before, after) if min(before, after) >= 0 else None
+        """Return how many frames before and after a frame it sees; None: all on one side or both."""
+        before, after, _ = self.context
+        return (before, after) if before >= 0 and after >= 0 else None
 
     def split_heads(self, x: torch.Tensor) -> torch.Tensor:
         """Split channels into heads: (B, T, heads * d) -> (B, heads, T, d), for H heads of queries
@@ -79,9 +80,8 @@ class MultiHeadedAttention(nn.Module):
         self, x: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.Tensor:
         """Let x (B, T, D) attend over a memory that `project_memory` projected -> (B, T, D)."""
-        return self.attend(
-            self.split_heads(self.linear_q(x)), self.spread(key), self.spread(value), bias
-        )
+        query = self.split_heads(self.linear_q(x))
+        return self.attend(query, self.spread(key), self.spread(value), bias)
 
     def forward(
         self,
@@ -125,7 +125,8 @@ class MultiHeadedAttention(nn.Module):
         """Append keys and values (B, G, T, d) to those of `past`; returns as `remember`."""
         if past is None:
             return key, value, None
-        present = torch.cat((past, torch.cat((key, value), dim=3)), dim=2)
+        newest = torch.cat((key, value), dim=3)  # (B, G, T, 2 d)
+        present = torch.cat((past, newest), dim=2)  # (B, G, K, 2 d)
         return present[..., : self.head_dim], present[..., self.head_dim :], present
 
 
@@ -157,11 +158,11 @@ class RelPositionMultiHeadedAttention(MultiHeadedAttention):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Apply self-attention to x (B, T, D) -> (B, T, D), and keys and values for the next chunk.
 
-        `pos_emb` (1, K, D) has the positions of the keys; `padded` is of a subclass.
+        `pos_emb` (1, K, D) has the positions of the keys; `padded` is of a subclass. The score of
+        query q, key k and position p is (q + u) (k + p) + (v - u) p, times d ** -0.5.
         """
         key, value, present = self.remember(x, past)
-        position = self.split_heads(self.linear_pos(pos_emb))
-        # (1, H, K, 1)
+        position = self.split_heads(self.linear_pos(pos_emb))  # (1, H, K, d)
         term = torch.matmul(position, (self.pos_bias_v - self.pos_bias_u).unsqueeze(2))
         query = self.split_heads(self.linear_q(x) + self.pos_bias_u.flatten())
         key, value = self.spread(key) + position, self.spread(value)
@@ -169,7 +170,7 @@ class RelPositionMultiHeadedAttention(MultiHeadedAttention):
             query, key = with_term(query, key, term)
             return self.attend(query, key, value, bias, self.head_dim**-0.5), present
 
-        position_bias = term.transpose(2, 3) * self.head_dim**-0.5
+        position_bias = term.transpose(2, 3) * self.head_dim**-0.5  # (1, H, 1, K)
         if bias is not None:
             position_bias = position_bias + bias
 
@@ -201,23 +202,28 @@ class ShiftedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
         past: torch.Tensor | None = None,
         padded: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """See MultiHeadedAttention.forward.
+        """Apply self-attention to x (B, T, D) -> (B, T, D), and keys and values for the next chunk.
 
         Args:
+            bias: added to the scores, broadcasts to (B, H, T, K).
+            pos_emb: (1, P, D) position encodings; P is K, or more for distances in both directions.
+            past: keys and values of the frames before x.
             padded: (B, T, 1) bool, True where x is padding. With `masks_padding` positions count
                 from the end of each utterance, not from the end of the batch. None: no padding.
         """
         key, value, present = self.remember(x, past)
-        position = self.split_heads(self.linear_pos(pos_emb))
-        query = self.project_query(x)
-        scores = torch.matmul(
-            self.split_heads(query + self.pos_bias_v.flatten()), position.transpose(2, 3)
-        )
-        shifted = self.shift(scores, padded)[:, :, :, : key.size(2)] * self.head_dim**-0.5
+        position = self.split_heads(self.linear_pos(pos_emb))  # (1, H, P, d)
+        projected = self.project_query(x)
+
+        # The scores of positions are a bias of the scores of contents.
+        position_query = self.split_heads(projected + self.pos_bias_v.flatten())
+        position_scores = torch.matmul(position_query, position.transpose(2, 3))  # (B, H, T, P)
+        shifted = self.shift(position_scores, padded)
+        shifted = shifted[:, :, :, : key.size(2)] * self.head_dim**-0.5  # (B, H, T, K)
         if bias is not None:
             shifted = shifted + bias
 
-        query = self.split_heads(query + self.pos_bias_u.flatten())
+        query = self.split_heads(projected + self.pos_bias_u.flatten())
         return self.attend(query, self.spread(key), self.spread(value), shifted), present
 
     def project_query(self, x: torch.Tensor) -> torch.Tensor:
@@ -242,10 +248,9 @@ class ShiftedRelPositionMultiHeadedAttention(RelPositionMultiHeadedAttention):
         is_past = place.unsqueeze(1) >= place
         row_starts = torch.where(is_past, lengths, torch.full_like(lengths, keys))
         sources = row_starts + place.unsqueeze(1) * keys + place  # (B, Q, K), numbers in `flat`
+        sources = sources.flatten(1).unsqueeze(1).expand(-1, scores.size(1), -1)  # (B, H, Q * K)
 
-        return flat.gather(2, sources.flatten(1).unsqueeze(1).expand(-1, scores.size(1), -1)).view(
-            scores.shape
-        )
+        return flat.gather(2, sources).view(scores.shape)
 
 
 class FireredAttention(ShiftedRelPositionMultiHeadedAttention):
@@ -282,11 +287,8 @@ class ShawMultiHeadedAttention(MultiHeadedAttention):
 
     def __init__(self, dim: int, dropout_rate: float, conf: AttentionConf) -> None:
         super().__init__(dim, dropout_rate, conf)
-        # TorchScript reads no constants of a module
-        self.most_left, self.most_right = (
-            MOST_LEFT,
-            MOST_RIGHT,
-        )
+        # TorchScript reads no constants of a module.
+        self.most_left, self.most_right = MOST_LEFT, MOST_RIGHT
         self.rel_k_embed = nn.Embedding(MOST_LEFT + MOST_RIGHT + 1, self.head_dim)
 
     def forward(
@@ -296,14 +298,17 @@ class ShawMultiHeadedAttention(MultiHeadedAttention):
         pos_emb: torch.Tensor,
         past: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Apply self-attention to x (B, T, D) -> (B, T, D), and keys and values for the next chunk."""
+        """Apply self-attention to x (B, T, D) -> (B, T, D), and keys and values for the next chunk.
+
+        The products of queries and embedded distances are a bias of the scores.
+        """
         key, value, present = self.remember(x, past)
-        place = torch.arange(key.size(2), device=x.device)
-        distance = place.unsqueeze(0) - place[key.size(2) - x.size(1) :].unsqueeze(1)
-        # (T, K, d)
-        embedded = self.rel_k_embed(
-            distance.clamp(-self.most_left, self.most_right) + self.most_left
-        )
+        keys = key.size(2)
+        place = torch.arange(keys, device=x.device)
+        query_place = place[keys - x.size(1) :]  # the T frames of x are the last of the K keys
+        distance = place.unsqueeze(0) - query_place.unsqueeze(1)  # (T, K)
+        clamped = distance.clamp(-self.most_left, self.most_right)
+        embedded = self.rel_k_embed(clamped + self.most_left)  # (T, K, d)
         query = self.split_heads(self.linear_q(x))
         scores = torch.einsum("bhtd,tkd->bhtk", query, embedded) * self.head_dim**-0.5
         if bias is not None:
@@ -313,12 +318,14 @@ class ShawMultiHeadedAttention(MultiHeadedAttention):
 
 
 def turned(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-    """Turn the first half of each head against its second half: x (B, H, T, d), angles (1, T, d /
-    2, 2).
+    """Turn the points (first, second) by angles, where the first half of the channels x (B, H, T, d)
+    is one coordinate and the second half the other; angles (1, T, d / 2, 2) are cosines and sines.
     """
-    first, second = x.chunk(2, dim=3)
-    cosine, sine = angles[..., 0].unsqueeze(1), angles[..., 1].unsqueeze(1)
-    return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=3)
+    first, second = x.chunk(2, dim=3)  # (B, H, T, d / 2) each
+    cosine, sine = angles[..., 0].unsqueeze(1), angles[..., 1].unsqueeze(1)  # (1, 1, T, d / 2)
+    turned_first = first * cosine - second * sine
+    turned_second = second * cosine + first * sine
+    return torch.cat((turned_first, turned_second), dim=3)
 
 
 class RotaryMultiHeadedAttention(MultiHeadedAttention):
@@ -353,8 +360,8 @@ LEAST_BLOCK = 64
 
 
 def context_with_block(context: tuple[int, int]) -> tuple[int, int, int]:
-    """Return the limits left and right, and the size of a block: a larger one computes more scores
-    that nobody sees.
+    """Return the limits left and right, and the number of queries in a block: a larger block computes
+    more scores that nobody sees.
     """
     before, after = context
     return before, after, max(LEAST_BLOCK, before + after)
@@ -386,27 +393,30 @@ def attended_nearby(
     """
     left, right, block = context
     queries, keys = query.size(2), key.size(2)
-    before = keys - queries
+    keys_before = keys - queries  # keys before that of the first query
     places = torch.arange(keys, device=query.device)
     blocks: list[torch.Tensor] = []
 
     for start in range(0, queries, block):
         end = min(start + block, queries)
-        first = 0 if left < 0 else max(before + start - left, 0)
-        last = keys if right < 0 else min(before + end + right, keys)
-        distance = places[first:last] - places[before + start : before + end].unsqueeze(1)
+        # The keys from number `first` up to `last` that any query of the block sees.
+        first = 0 if left < 0 else max(keys_before + start - left, 0)
+        last = keys if right < 0 else min(keys_before + end + right, keys)
+        query_places = places[keys_before + start : keys_before + end]
+        distance = places[first:last] - query_places.unsqueeze(1)  # (block, keys of the block)
         seen = torch.ones_like(distance, dtype=torch.bool)
         if left >= 0:
             seen = seen & (distance >= -left)
         if right >= 0:
             seen = seen & (distance <= right)
 
-        scores = additive(seen.unsqueeze(0), query.dtype)
+        block_bias = additive(seen.unsqueeze(0), query.dtype)
         if bias is not None:
-            scores = scores + bias[:, :, :, first:last]
+            block_bias = block_bias + bias[:, :, :, first:last]
 
-        near = key[:, :, first:last], value[:, :, first:last]
-        blocks.append(attended(query[:, :, start:end], near[0], near[1], scores, rate, scale))
+        block_query = query[:, :, start:end]
+        block_key, block_value = key[:, :, first:last], value[:, :, first:last]
+        blocks.append(attended(block_query, block_key, block_value, block_bias, rate, scale))
 
     # The ONNX exporter does not know how many dimensions a concatenated list has.
     return torch.cat(blocks, dim=2).view(query.size(0), query.size(1), queries, value.size(3))

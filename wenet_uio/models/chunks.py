@@ -45,11 +45,12 @@ class ChunkEncoder:
         self.encoder = encoder
         embed = encoder.embed
         self._chunk_size = chunk_size
-        self._shift = chunk_size * embed.subsampling_rate
+        self._chunk_shift = chunk_size * embed.subsampling_rate
         """Features from the beginning of a chunk to that of the next."""
-        self._whole = self._shift - embed.subsampling_rate + embed.right_context + 1
+        last_frame = self._chunk_shift - embed.subsampling_rate
+        self._chunk_feats = last_frame + embed.right_context + 1
         """Features of a chunk: up to the end of the window of its last frame."""
-        self._window = embed.right_context + 1 - embed.optional_context
+        self._least_feats = embed.right_context + 1 - embed.optional_context
         """Features that one frame needs at least: the last chunk of an utterance has as many."""
         self.required_cache_size = chunk_size * num_left_chunks
         self._feats: torch.Tensor | None = None
@@ -78,38 +79,39 @@ class ChunkEncoder:
         """Feature frames that the next chunk needs and that are not there yet; 0: `encode_chunks`
         can encode it.
         """
-        needed = self._window if self._ended else self._whole
+        needed = self._least_feats if self._ended else self._chunk_feats
         waiting = 0 if self._feats is None else self._feats.size(1)
         return max(0, needed - waiting)
 
     def next_chunk(self) -> torch.Tensor:
         """Return features (1, T, F) of the next chunk."""
         assert self._feats is not None, "the caller looks at `missing`"
-        return self._feats[:, : self._whole]
+        return self._feats[:, : self._chunk_feats]
 
     def move_on(self, frames: int, caches: Caches) -> None:
         """Move on by a chunk, which was encoded to `frames` encoder frames."""
         assert self._feats is not None, "next_chunk was called"
-        self._feats = self._feats[:, self._shift :]
+        self._feats = self._feats[:, self._chunk_shift :]
         self.caches = caches
         self.offset += frames
 
     def encode(self) -> torch.Tensor:
         """Encode the next chunk -> (1, T', D)."""
         feats = self.next_chunk()
-        lacks_context = feats.size(1) < self._whole and self.encoder.embed.optional_context > 0
-        if lacks_context:
+        is_short = feats.size(1) < self._chunk_feats
+        if is_short and self.encoder.embed.optional_context > 0:
             # The last chunk of an utterance: the encoder puts zeros in place of the frames to come.
             ending = cast("Ending", self.encoder)
-            frames, keys, convolved = ending.forward_end(
+            frames, att_cache, cnn_cache = ending.forward_end(
                 feats, self._chunk_size, self.required_cache_size, self.caches
             )
         else:
-            frames, keys, convolved = self.encoder.forward_chunk(
-                feats, self.offset, self.required_cache_size, *self.caches
+            att_cache, cnn_cache = self.caches
+            frames, att_cache, cnn_cache = self.encoder.forward_chunk(
+                feats, self.offset, self.required_cache_size, att_cache, cnn_cache
             )
 
-        self.move_on(frames.size(1), (keys, convolved))
+        self.move_on(frames.size(1), (att_cache, cnn_cache))
         return frames
 
     def accept(self, feats: torch.Tensor, *, last: bool) -> torch.Tensor:
@@ -121,9 +123,9 @@ class ChunkEncoder:
         if last:
             self.end()
 
-        outputs = []
-        while not self.missing:
-            outputs += encode_chunks([self])
+        outputs: list[torch.Tensor] = []
+        while self.missing == 0:
+            outputs.append(self.encode())
 
         if not outputs:
             return feats.new_zeros(1, 0, self.encoder.traits.output_size)
@@ -138,14 +140,19 @@ def encode_chunk_by_chunk(
     The result equals that of Encoder.forward with the same chunks, unless the encoder has an
     `obstacle`.
     """
-    return ChunkEncoder(encoder, chunk_size, num_left_chunks).accept(feats, last=True)
+    stream = ChunkEncoder(encoder, chunk_size, num_left_chunks)
+    return stream.accept(feats, last=True)
 
 
 def fitting_chunk(traits: EncoderTraits, size: int) -> int:
-    """Return the static chunk size, or the smallest chunk of at least `size` frames in which
-    streaming equals one pass.
+    """Return the chunk size with which the encoder was trained; if it was trained with any, the
+    smallest of at least `size` frames in which streaming equals one pass.
     """
-    return traits.static_chunk_size or -(-size // traits.chunk_unit) * traits.chunk_unit
+    if traits.static_chunk_size:
+        return traits.static_chunk_size
+
+    units = -(-size // traits.chunk_unit)  # rounded up
+    return units * traits.chunk_unit
 
 
 def _check_unit(traits: EncoderTraits, chunk_size: int) -> None:
@@ -174,21 +181,23 @@ def encode_chunks(streams: Sequence[ChunkEncoder]) -> list[torch.Tensor]:
     """
     # Streams with equal keys run as a batch: those of one encoder, with chunks of one length.
     keys: list[Hashable] = []
-    for place, stream in enumerate(streams):
-        key = (id(stream.encoder), stream.next_chunk().size(1))
-        keys.append(key if stream.encoder.traits.batches_chunks else place)
+    for number, stream in enumerate(streams):
+        if stream.encoder.traits.batches_chunks:
+            keys.append((id(stream.encoder), stream.next_chunk().size(1)))
+        else:
+            keys.append(number)  # runs alone
 
-    outputs: list[torch.Tensor] = [torch.empty(0)] * len(streams)
-    for places in places_of_equal(keys):
-        group = [streams[place] for place in places]
-        for place, output in zip(places, _encode_group(group), strict=True):
-            outputs[place] = output
+    outputs = [torch.empty(0)] * len(streams)
+    for numbers in places_of_equal(keys):
+        group_outputs = _encode_group([streams[number] for number in numbers])
+        for number, output in zip(numbers, group_outputs, strict=True):
+            outputs[number] = output
 
     return outputs
 
 
 def places_of_equal(keys: Iterable[Hashable]) -> list[list[int]]:
-    """Return the places of equal keys: what can run as a batch."""
+    """Return, for each key, the places in `keys` that have it: what can run as a batch."""
     places: defaultdict[Hashable, list[int]] = defaultdict(list)
     for place, key in enumerate(keys):
         places[key].append(place)
@@ -196,19 +205,20 @@ def places_of_equal(keys: Iterable[Hashable]) -> list[list[int]]:
 
 
 def _encode_group(streams: Sequence[ChunkEncoder]) -> list[torch.Tensor]:
-    """Encode chunks of one length; the streams have one encoder."""
-    first = streams[0]
+    """Encode the next chunk of each stream -> (1, T', D) each; all have one encoder, and chunks of one
+    length.
+    """
     if len(streams) == 1:
-        return [first.encode()]
+        return [streams[0].encode()]
 
-    together, presents = first.encoder.forward_chunks(
+    frames, caches_of_streams = streams[0].encoder.forward_chunks(
         torch.cat([stream.next_chunk() for stream in streams]),
         [stream.offset for stream in streams],
         [stream.caches for stream in streams],
         [stream.required_cache_size for stream in streams],
-    )
-    for stream, caches in zip(streams, presents, strict=True):
-        stream.move_on(together.size(1), caches)
+    )  # (B, T', D)
+    for stream, caches in zip(streams, caches_of_streams, strict=True):
+        stream.move_on(frames.size(1), caches)
 
     # Copies, because a part of the batch would keep the whole batch in memory.
-    return [frames.clone() for frames in together.split(1)]
+    return [part.clone() for part in frames.split(1)]
