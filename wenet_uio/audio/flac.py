@@ -49,19 +49,22 @@ class StreamInfo(NamedTuple):
 
 
 def stream_info(head: bytes) -> StreamInfo | None:
-    """Return the STREAMINFO of a file that begins with `head`; None if frames differ in size."""
+    """Return the STREAMINFO block of a FLAC that begins with `head`; None if there is none, or if the
+    frames have different numbers of samples.
+    """
     block = head[8 : 8 + STREAM_INFO]
     if not START.match(head) or len(block) < STREAM_INFO:
         return None
 
-    least, most = int.from_bytes(block[:2], "big"), int.from_bytes(block[2:4], "big")
-    if least != most:
+    smallest_block = int.from_bytes(block[:2], "big")
+    largest_block = int.from_bytes(block[2:4], "big")
+    if smallest_block != largest_block:
         return None
 
     # 20 bits of sample rate, 3 of channels less one, 5 of bits a sample less one, 36 of samples
     packed = int.from_bytes(block[10:18], "big")
     return StreamInfo(
-        block_size=most,
+        block_size=largest_block,
         largest_frame=int.from_bytes(block[7:10], "big"),
         num_samples=packed & ((1 << 36) - 1),
         sample_rate=packed >> 44,
@@ -79,8 +82,8 @@ def ends_as_stated(info: StreamInfo, size: int, tail: bytes) -> bool:
     Args:
         tail: last bytes of the file, with its last frame.
     """
-    frames = -(-info.num_samples // info.block_size)
-    if info.largest_frame and size > MOST_METADATA + frames * info.largest_frame:
+    num_frames = -(-info.num_samples // info.block_size)  # rounded up
+    if info.largest_frame and size > MOST_METADATA + num_frames * info.largest_frame:
         return False
 
     # Samples may look like the mark of a frame: the last mark with a valid header counts.
@@ -88,7 +91,7 @@ def ends_as_stated(info: StreamInfo, size: int, tail: bytes) -> bool:
     while offset >= 0:
         number = _frame_number(tail, offset)
         if number is not None:
-            return number == frames - 1
+            return number == num_frames - 1
         offset = tail.rfind(FRAME_SYNC, 0, offset)
     return False
 
@@ -99,9 +102,10 @@ def _frame_number(tail: bytes, offset: int) -> int | None:
     if len(header) < 16:
         return None
 
-    # Codes of the block size and of the rate, of which one value each is reserved; the last bit of
-    # the next byte is 0.
-    size_code, rate_code = header[2] >> 4, header[2] & 15
+    # Byte 2 has codes of the block size and of the rate; one value of each is reserved. The last bit
+    # of byte 3 is 0.
+    size_code = header[2] >> 4
+    rate_code = header[2] & 15
     if size_code == 0 or rate_code == 15 or header[3] & 1:
         return None
 
@@ -109,10 +113,12 @@ def _frame_number(tail: bytes, offset: int) -> int | None:
     if coded is None:
         return None
 
-    # Some codes say that the number follows, in one byte or two. A checksum ends the header.
+    # Some codes say that block size or rate follows the number, in one byte or two.
     number, number_bytes = coded
     size_bytes = {6: 1, 7: 2}.get(size_code, 0)
     rate_bytes = {12: 1, 13: 2, 14: 2}.get(rate_code, 0)
+
+    # A checksum ends the header.
     end = 4 + number_bytes + size_bytes + rate_bytes
     crc = 0
     for byte in header[:end]:
@@ -121,20 +127,27 @@ def _frame_number(tail: bytes, offset: int) -> int | None:
 
 
 def _coded_number(data: bytes) -> tuple[int, int] | None:
-    """Return a number that is coded like a character of UTF-8, and how many bytes it has."""
+    """Return a number that is coded like a character of UTF-8, and how many bytes it has; None if
+    the bytes are no such number.
+    """
     first = data[0]
     if first < 0x80:
         return first, 1
 
     # As many bits at the start of the first byte are set as the number has bytes.
-    length = next((bit for bit in range(8) if not first & (0x80 >> bit)), 8)
-    following = data[1:length]
-    if not 2 <= length <= 7 or any(byte >> 6 != 2 for byte in following):
+    length = 0
+    while length < 8 and first & (0x80 >> length):
+        length += 1
+    if not 2 <= length <= 7:
         return None
 
+    # The first byte has the highest bits of the number, each further byte has 6 bits after `10`.
     number = first & ((1 << (7 - length)) - 1)
-    for byte in following:
+    for byte in data[1:length]:
+        if byte >> 6 != 0b10:
+            return None
         number = number << 6 | byte & 0x3F
+
     return number, length
 
 

@@ -71,10 +71,8 @@ class PartsDecoder:
 
         formats = {(part.sample_rate, part.channels) for part in parts}
         if len(formats) > 1:
-            raise AudioError(
-                "joined parts of other sample rates or channels: "
-                + ", ".join(f"{rate} Hz with {channels}" for rate, channels in sorted(formats))
-            )
+            names = [f"{rate} Hz with {channels}" for rate, channels in sorted(formats)]
+            raise AudioError(f"joined parts of other sample rates or channels: {', '.join(names)}")
         self._parts = parts
         self.sample_rate = parts[0].sample_rate
         self._num_samples = sum(part.num_samples for part in parts)
@@ -87,14 +85,15 @@ class PartsDecoder:
         """Return the waveform (samples,) of a segment, which may span parts."""
         first, last = excerpt.samples(self.sample_rate, self._num_samples)
         dtype = self._parts[0].dtype_for(excerpt)
-        blocks: list[np.ndarray] = []
-        start = 0
+        blocks: list[np.ndarray] = []  # (samples, channels) each
+        part_start = 0  # sample of the whole audio at which the part begins
 
         for part in self._parts:
-            begin, end = max(0, first - start), min(part.num_samples, last - start)
-            if begin < end:
-                blocks += part.blocks(begin, end, dtype)
-            start += part.num_samples
+            first_in_part = max(0, first - part_start)
+            last_in_part = min(part.num_samples, last - part_start)
+            if first_in_part < last_in_part:
+                blocks += part.blocks(first_in_part, last_in_part, dtype)
+            part_start += part.num_samples
 
         return self._parts[0].check_sound(excerpt.join_blocks(blocks))
 
@@ -117,10 +116,11 @@ class JoinableDecoder:
         """Open audio of `size` bytes.
 
         Args:
-            stated: what the header says, if it is a proof; libsndfile then opens the file when it
-                is read. None: libsndfile opens it now.
+            joinable: how the parts of the format are found.
+            stated: length and format as the header says, if it proves that the file has one part;
+                libsndfile then opens the file when it is read. None: libsndfile opens it now.
         """
-        # Without a proof all of the file is read.
+        # Without a proof, all of the file is read in search of parts.
         self._encoded = in_memory(encoded) if stated is None else encoded
         self._size = size
         self._joinable = joinable
@@ -162,51 +162,63 @@ class JoinableDecoder:
         return SndfileDecoder(stream_of(self._encoded), self._size, self._joinable.lead)
 
     def _open_all_parts(self) -> SndfileDecoder | PartsDecoder:
-        """Return a decoder of all parts, which replaces the opened one where that reads fewer."""
+        """Return a decoder of all parts of the file, which stays open for the next segment."""
         joinable = self._joinable
         spans = self._part_spans()
+
+        # libsndfile reads a file of one part by itself.
         if len(spans) == 1 and joinable.is_plain(spans[0]):
-            only = self._opened
-            if not isinstance(only, SndfileDecoder):
-                only = self._open_first_part()
-            only.know(joinable.known(spans[0]))
-            self._opened = only
-        elif not isinstance(self._opened, PartsDecoder):
+            decoder = self._opened
+            if not isinstance(decoder, SndfileDecoder):
+                decoder = self._open_first_part()
+            decoder.know(joinable.known(spans[0]))
+            self._opened = decoder
+            return decoder
+
+        if not isinstance(self._opened, PartsDecoder):
             self.close()
             data = bytes_between(self._encoded, 0, self._size)
             parts = [joinable.part(data, span) for span in spans]
             self._opened = PartsDecoder([part.decoder(joinable.lead) for part in parts])
-
         return self._opened
 
     def _part_spans(self) -> Sequence[Any]:
-        """Return where the parts are.
+        """Return where the parts of the file are.
 
-        `_spans_of_files` remembers them for local files, whose segments are read one by one.
+        The parts of a local file are remembered until it changes, because its segments are read one
+        by one, each by a decoder of its own.
         """
-        key = None
-        if not isinstance(self._encoded, (memoryview, PartialFile)):
-            status = os.fstat(self._encoded.fileno())
-            key = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+        if isinstance(self._encoded, (memoryview, PartialFile)):
+            return self._find_parts()
 
-        spans = _spans_of_files.get(key)
-        if spans is None:
-            spans = self._joinable.spans_of(bytes_between(self._encoded, 0, self._size))
-            if key is not None:
-                if len(_spans_of_files) >= MOST_FILES:
-                    _spans_of_files.pop(next(iter(_spans_of_files)))
-                _spans_of_files[key] = spans
-        return spans
+        status = os.fstat(self._encoded.fileno())
+        key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        if key not in _spans_of_files:
+            spans = self._find_parts()
+            if len(_spans_of_files) >= MOST_FILES:
+                oldest = next(iter(_spans_of_files))
+                del _spans_of_files[oldest]
+            _spans_of_files[key] = spans
+
+        return _spans_of_files[key]
+
+    def _find_parts(self) -> Sequence[Any]:
+        """Find the parts in the bytes of the file."""
+        return self._joinable.spans_of(bytes_between(self._encoded, 0, self._size))
 
 
 def open_mp3(encoded: Encoded, size: int, head: bytes, start: int) -> JoinableDecoder:
-    """Return a decoder of an mp3 that begins with `head`, and whose first frame is at byte
-    `start`.
+    """Return a decoder of an mp3 of `size` bytes that begins with `head`.
+
+    Args:
+        start: byte of the first frame, after tags.
     """
     first_frame = head[start:]
     if len(first_frame) < mpeg.FIRST_BYTES:
         first_frame = bytes_between(encoded, start, start + mpeg.FIRST_BYTES)
-    return JoinableDecoder(encoded, size, MP3, mpeg.stated_length(first_frame, size - start))
+
+    stated = mpeg.stated_length(first_frame, size - start)
+    return JoinableDecoder(encoded, size, MP3, stated)
 
 
 def open_ogg(encoded: Encoded, size: int) -> JoinableDecoder:
@@ -216,15 +228,18 @@ def open_ogg(encoded: Encoded, size: int) -> JoinableDecoder:
 
 def open_flac(encoded: Encoded, size: int, head: bytes) -> JoinableDecoder:
     """Return a decoder of a FLAC that begins with `head`."""
-    stated_info = None
-    info = flac.stream_info(head)
-    if info is not None and info.num_samples:
-        tail_bytes = 2 * info.largest_frame or flac.TAIL
+    stated = None
+    stream_info = flac.stream_info(head)
+    if stream_info is not None and stream_info.num_samples:
+        # The length in the header is a proof if the last frame of the file is the last one stated.
+        tail_bytes = 2 * stream_info.largest_frame or flac.TAIL
         tail = bytes_between(encoded, max(0, size - tail_bytes), size)
-        if flac.ends_as_stated(info, size, tail):
-            stated_info = AudioInfo(info.num_samples, info.sample_rate, info.channels)
+        if flac.ends_as_stated(stream_info, size, tail):
+            stated = AudioInfo(
+                stream_info.num_samples, stream_info.sample_rate, stream_info.channels
+            )
 
-    return JoinableDecoder(encoded, size, FLAC, stated_info)
+    return JoinableDecoder(encoded, size, FLAC, stated)
 
 
 def _known_mp3_length(part: mpeg.Part) -> Known:
@@ -263,7 +278,7 @@ FLAC = Joinable(
 )
 MOST_FILES = 256
 """Files whose parts are remembered."""
-_spans_of_files: dict[tuple[int, int, int, int] | None, Sequence[Any]] = {}
+_spans_of_files: dict[tuple[int, int, int, int], Sequence[Any]] = {}
 """{device, inode, bytes and time of change in ns of a file: where its parts are}, the oldest first."""
 
 

@@ -95,35 +95,47 @@ def frame_of(header: bytes) -> Frame | None:
         return None
 
     # 4 bits of the bit rate, 2 of the sample rate, 1 of the padding, and 2 of the channel mode.
-    version, bit_rate, rate = header[1] >> 3 & 3, header[2] >> 4, header[2] >> 2 & 3
+    version = header[1] >> 3 & 3
+    bit_rate_index = header[2] >> 4
+    rate_index = header[2] >> 2 & 3
     padding = header[2] >> 1 & 1
     is_mono = header[3] >> 6 == 3
-    hertz = RATES[version][rate]
+
     if version == MPEG1:
-        samples, kbits, side_info = 1152, MPEG1_KBITS[bit_rate], 17 if is_mono else 32
+        samples = 1152
+        kbits = MPEG1_KBITS[bit_rate_index]
+        side_info = 17 if is_mono else 32
     else:
-        samples, kbits, side_info = 576, MPEG2_KBITS[bit_rate], 9 if is_mono else 17
-    if not hertz or not kbits:
+        samples = 576
+        kbits = MPEG2_KBITS[bit_rate_index]
+        side_info = 9 if is_mono else 17
+
+    sample_rate = RATES[version][rate_index]
+    if not sample_rate or not kbits:
         return None
 
     # A frame has the bytes that its samples take at its bit rate, and at times one of padding.
-    size = samples // 8 * 1000 * kbits // hertz + padding
-    return Frame(size, samples, hertz, side_info)
+    size = samples // 8 * 1000 * kbits // sample_rate + padding
+    return Frame(size, samples, sample_rate, side_info)
 
 
 def end_of_id3(data: bytes, offset: int) -> int:
     """Return the first byte after an ID3v2 tag at `offset`."""
+    # Byte 5 has flags. The four bytes after it are the size; the highest bit of each is not used.
     flags, *size_bytes = data[offset + 5 : offset + ID3_HEADER]
     size = 0
     for byte in size_bytes:
-        size = size << 7 | byte  # the highest bit of a byte is not used
+        size = size << 7 | byte
 
-    footer = ID3_HEADER if flags & 0x10 else 0
-    return offset + ID3_HEADER + size + footer
+    has_footer = bool(flags & 0x10)  # as long as the header
+    footer_bytes = ID3_HEADER if has_footer else 0
+    return offset + ID3_HEADER + size + footer_bytes
 
 
 def info_of(data: bytes, offset: int, frame: Frame) -> Info | None:
-    """Return the header of length in the frame at `offset`; None if the frame has sound."""
+    """Return the header of length (Xing, Info) in the frame at `offset`; None if the frame has
+    sound.
+    """
     start = offset + frame.info_offset
     if data[start : start + 4] not in INFO:
         # The header of Fraunhofer is always 32 bytes after that of the frame. It is not parsed.
@@ -132,13 +144,13 @@ def info_of(data: bytes, offset: int, frame: Frame) -> Info | None:
 
     # A flag says whether the number of frames follows, another whether the number of bytes does.
     flags = int.from_bytes(data[start + 4 : start + 8], "big")
-    place = start + 8
+    field = start + 8
     frames = size = None
     if flags & 1:
-        frames = int.from_bytes(data[place : place + 4], "big")
-        place += 4
+        frames = int.from_bytes(data[field : field + 4], "big")
+        field += 4
     if flags & 2:
-        size = int.from_bytes(data[place : place + 4], "big")
+        size = int.from_bytes(data[field : field + 4], "big")
     return Info(frames, size)
 
 
@@ -157,96 +169,112 @@ def stated_length(head: bytes, size: int) -> AudioInfo | None:
     info = info_of(head, 0, frame) if frame else None
     if frame is None or info is None or not info.frames or not info.size:
         return None
-    if not 0 <= size - info.size <= ID3_V1:
+
+    # A tag ID3v1 may follow the frames, and nothing else.
+    bytes_after_frames = size - info.size
+    if not 0 <= bytes_after_frames <= ID3_V1:
         return None
 
+    # Two flags say whether a table of 100 bytes and a quality of 4 come before LAME's tag.
     (flags,) = struct.unpack_from(">I", head, frame.info_offset + 4)
-    # After the number of frames and bytes may come a table of 100 bytes and a quality.
-    tag = frame.info_offset + 16 + 100 * (flags >> 2 & 1) + 4 * (flags >> 3 & 1)
+    table_bytes = 100 if flags & 4 else 0
+    quality_bytes = 4 if flags & 8 else 0
+    lame_tag = frame.info_offset + 16 + table_bytes + quality_bytes
+
     # LAME's tag has 12 bits of the encoder's delay, and 12 of the samples that fill the last frame.
-    delays = int.from_bytes(head[tag + 21 : tag + 24], "big")
-    encoder_delay, filling = delays >> 12, delays & 0xFFF
+    delays = int.from_bytes(head[lame_tag + 21 : lame_tag + 24], "big")
+    encoder_delay = delays >> 12
+    filling = delays & 0xFFF
+
     # Left out are both delays at the start, and at the end the filling beyond the decoder's delay.
     silence = encoder_delay + max(filling, DECODER_DELAY)
+    num_samples = max(0, info.frames * frame.samples - silence)
     channels = 1 if head[3] >> 6 == 3 else 2
-    return AudioInfo(max(0, info.frames * frame.samples - silence), frame.rate, channels)
+    return AudioInfo(num_samples, frame.rate, channels)
 
 
 def parts_of(data: bytes) -> list[Part]:
-    """Return the parts of an mp3, in their order.
+    """Return the parts of an mp3 that may be joined of several files, in their order.
+
+    A part begins with a header of length, or behind the last frame that such a header states.
 
     Raises:
         AudioError: a part ends before the end that its header states.
     """
     parts: list[Part] = []
-    start = end = frames = num_samples = 0
+    start = end = num_samples = 0
     stated: int | None = None  # frames that the header of the part states
-    frame_sizes: set[int] = set()
+    frame_sizes: list[int] = []  # bytes of the frames with sound of the part
 
     def add_part() -> None:
         """Add the part that ends before the current frame, if it has frames."""
-        if frames:
-            if stated is not None and frames < stated - SLACK:
-                raise AudioError(
-                    f"cut short: its header claims {stated} frames, the file has {frames}"
-                )
-            # Padding makes a frame one byte longer.
-            is_constant = max(frame_sizes) - min(frame_sizes) <= 1
-            parts.append(Part(start, end, frames, stated is not None, num_samples, is_constant))
+        frames = len(frame_sizes)
+        if not frames:
+            return
+        if stated is not None and frames < stated - SLACK:
+            raise AudioError(f"cut short: its header claims {stated} frames, the file has {frames}")
+
+        # Padding makes a frame one byte longer.
+        is_constant = max(frame_sizes) - min(frame_sizes) <= 1
+        parts.append(Part(start, end, frames, stated is not None, num_samples, is_constant))
 
     for offset, frame in _walk_frames(data):
         info = info_of(data, offset, frame)
-        is_past_its_part = stated is not None and frames >= stated + SLACK
-        is_first = not frames and not stated
+        frame_end = offset + frame.size
+
+        is_past_its_part = stated is not None and len(frame_sizes) >= stated + SLACK
+        is_first = not frame_sizes and not stated
         if info is not None or is_past_its_part or is_first:
             add_part()
-            start, frames, num_samples = offset, 0, 0
-            frame_sizes = set()
-            stated = None
-            if info is not None:
-                stated = info.frames
-                if not stated:
-                    # A header without a number of frames is left out, like one of Fraunhofer.
-                    start = offset + frame.size
+            num_samples = 0
+            frame_sizes = []
+            stated = None if info is None else info.frames
+            # A header without a number of frames is left out, like one of Fraunhofer.
+            is_left_out = info is not None and not stated
+            start = frame_end if is_left_out else offset
 
         if info is None:
-            frames += 1
             num_samples += frame.samples
-            frame_sizes.add(frame.size)
-        end = offset + frame.size
+            frame_sizes.append(frame.size)
+        end = frame_end
 
     add_part()
     return parts
 
 
 def _walk_frames(data: bytes) -> Iterator[tuple[int, Frame]]:
-    """Yield offset and header of each whole frame; tags and bytes that are no frame are passed over."""
-    offset, size = 0, len(data)
-    is_in_step = True  # the frame before ends here
-    while offset + 4 <= size:
+    """Yield offset and header of each whole frame of an mp3; tags, and bytes that are no frame, are
+    passed over.
+    """
+    offset = 0
+    is_expected = True  # the frame or tag before ends here, so a header is no coincidence
+    while offset + 4 <= len(data):
         frame = frame_of(data[offset : offset + 4])
         end = offset + frame.size if frame else 0
-        # Bytes that look like a header are one if another header, a tag or the end follows.
-        if frame and (is_in_step or _is_boundary(data, end)):
-            if end > size:
+        # Elsewhere, bytes that look like a header are one if a header, a tag or the end follows.
+        if frame and (is_expected or _is_boundary(data, end)):
+            if end > len(data):
                 return
             yield offset, frame
-            offset, is_in_step = end, True
+            offset = end
+            is_expected = True
         else:
-            offset, is_in_step = _skip_no_frame(data, offset)
+            offset, is_expected = _skip_no_frame(data, offset)
 
 
 def _skip_no_frame(data: bytes, offset: int) -> tuple[int, bool]:
-    """Return where to go on after bytes that are no frame, and whether a frame must begin there."""
+    """Return the next byte at which a frame or a tag may begin, after bytes that are no frame; and
+    whether a frame is expected there, because a tag ends there.
+    """
     if data.startswith(ID3, offset) and offset + ID3_HEADER <= len(data):
         return end_of_id3(data, offset), True
 
-    following = len(data)
+    next_offset = len(data)
     for mark in (b"\xff", ID3):  # of a frame, and of a tag
-        place = data.find(mark, offset + 1)
-        if place >= 0:
-            following = min(following, place)
-    return following, False
+        mark_offset = data.find(mark, offset + 1)
+        if mark_offset >= 0:
+            next_offset = min(next_offset, mark_offset)
+    return next_offset, False
 
 
 def _is_boundary(data: bytes, offset: int) -> bool:
@@ -256,15 +284,19 @@ def _is_boundary(data: bytes, offset: int) -> bool:
 
 
 def with_length(data: bytes, part: Part) -> bytes:
-    """Return a part so that libsndfile reads all of it: with a header of length, unless the part
-    has one or one bit rate.
+    """Return the bytes of a part of an mp3 so that libsndfile reads all of it.
+
+    libsndfile needs a header of length if the frames have several bit rates. It is added if the part
+    has none.
     """
     sound = data[part.start : part.end]
     if part.has_info or part.is_constant:
         return sound
 
-    # The same kind of frame: no checksum, no padding, and room for the header.
-    header = bytes((sound[0], sound[1] | 1, sound[2] & 0x0C | MIDDLE_BIT_RATE << 4, sound[3]))
+    # The frame of the header is like the first one, without checksum (the last bit of byte 1) and
+    # padding (a bit of byte 2), and with a bit rate that leaves room for the header.
+    sample_rate_bits = sound[2] & 0x0C
+    header = bytes((sound[0], sound[1] | 1, MIDDLE_BIT_RATE << 4 | sample_rate_bits, sound[3]))
     frame = frame_of(header)
     assert frame is not None
     # The flags 3 say that both numbers follow.

@@ -55,26 +55,26 @@ def links_of(data: bytes) -> list[Link]:
     Raises:
         AudioError: a page is damaged or cut short.
     """
-    links: list[list[Page]] = []
-    was_first = False
-    next_numbers: dict[int, int] = {}  # of the next page, by stream
+    pages_of_links: list[list[Page]] = []
+    was_first = False  # whether the page before began a stream
+    next_numbers: dict[int, int] = {}  # {stream: number of its next page}
     for page in _walk_pages(data):
-        expected = page.number if page.is_first else next_numbers.get(page.stream, page.number)
-        if page.number != expected:
+        expected = next_numbers.get(page.stream, page.number)
+        if not page.is_first and page.number != expected:
             raise AudioError(f"damaged: a page before byte {page.start} is missing")
         next_numbers[page.stream] = page.number + 1
 
         if page.is_first and not was_first:
-            links.append([])
-        if links:
-            links[-1].append(page)
+            pages_of_links.append([])
+        if pages_of_links:  # pages before the first stream belong to no link
+            pages_of_links[-1].append(page)
         was_first = page.is_first
 
-    return [_link_from_pages(data, pages) for pages in links]
+    return [_link_from_pages(data, pages) for pages in pages_of_links]
 
 
 def _link_from_pages(data: bytes, pages: list[Page]) -> Link:
-    """Return the link of its pages, the first of which names the codec."""
+    """Return a link (a stream of a chained Ogg) from its pages, the first of which names the codec."""
     start, end = pages[0].start, pages[-1].end
     is_vorbis = VORBIS in data[start : pages[0].end]
     # The last page begins where the page before it ends.
@@ -96,9 +96,10 @@ def _walk_pages(data: bytes) -> Iterator[Page]:
 
         # The last byte of the header is the number of segments. A table has the bytes of each.
         header_end = offset + HEADER
-        segments = data[header_end - 1] if header_end <= len(data) else 0
-        table_end = header_end + segments
-        end = table_end + sum(data[header_end:table_end])
+        num_segments = data[header_end - 1] if header_end <= len(data) else 0
+        table_end = header_end + num_segments
+        segment_sizes = data[header_end:table_end]
+        end = table_end + sum(segment_sizes)
         if end > len(data):
             raise AudioError(f"cut short: the page at byte {offset} is not whole")
 

@@ -74,66 +74,86 @@ def parse(section: type[Section], values: dict[str, Any], where: str) -> Any:
     except ValidationError as error:
         errors = error.errors()
 
-    paths_with_problems: set[tuple[Any, ...]] = set()  # of values that have a problem inside
-    for problem in errors:
-        for depth in range(len(problem["loc"])):
-            paths_with_problems.add(problem["loc"][:depth])
+    problems = _join_problems_of_types(_drop_short_lists(errors), values)
+    lines = [_describe_problem(section, problem) for problem in problems]
+    if len(lines) == 1:
+        raise ConfigError(f"{where}: {lines[0]}")
 
-    # A list is too short if its only items are bad: the bad items say all.
-    causes = [
-        cause
-        for cause in errors
-        if cause["type"] != "too_short" or cause["loc"] not in paths_with_problems
-    ]
-    problems = [_describe_problem(section, problem) for problem in _merge_branches(causes, values)]
-    if len(problems) == 1:
-        raise ConfigError(f"{where}: {problems[0]}")
-
-    raise ConfigError("\n  ".join([f"{where}: {len(problems)} problems", *problems]))
+    raise ConfigError("\n  ".join([f"{where}: {len(lines)} problems", *lines]))
 
 
-def _merge_branches(problems: list[ErrorDetails], values: Any) -> list[ErrorDetails]:
-    """Return one problem for each value, with paths of the yaml.
-
-    A value that may have several types has a problem for each of them, and pydantic's name of the
-    type in its path. The types that fit best say all.
+def _drop_short_lists(problems: list[ErrorDetails]) -> list[ErrorDetails]:
+    """Return the problems without those of lists that pydantic calls too short only because their
+    items are bad: it leaves bad items out when it counts.
     """
-    of_value: dict[tuple[Any, ...], list[ErrorDetails]] = {}
+    paths_above_problems: set[tuple[Any, ...]] = set()
     for problem in problems:
-        branch, path = _path_in_yaml(problem["loc"], values)
-        of_value.setdefault(path if branch is None else branch, []).append({**problem, "loc": path})
+        path = problem["loc"]
+        for length in range(len(path)):
+            paths_above_problems.add(path[:length])
 
-    merged: list[ErrorDetails] = []
-    for problems_of_value in of_value.values():
-        merged += _deepest_problems(problems_of_value)
+    remaining: list[ErrorDetails] = []
+    for problem in problems:
+        has_bad_items = problem["loc"] in paths_above_problems
+        if problem["type"] != "too_short" or not has_bad_items:
+            remaining.append(problem)
 
-    return merged
+    return remaining
 
 
-def _path_in_yaml(loc: tuple[Any, ...], values: Any) -> tuple[tuple[Any, ...] | None, tuple]:
-    """Return the path of the value that has several types, if any, and the path of the problem."""
-    branch, path = None, []
-    for part in loc:
-        is_key = isinstance(values, dict) and part in values
-        if not is_key and isinstance(part, str) and TYPE_NAME.fullmatch(part):
-            branch = branch or tuple(path)
+def _join_problems_of_types(problems: list[ErrorDetails], values: Any) -> list[ErrorDetails]:
+    """Return one problem for each value of the yaml `values`, with the path that it has there.
+
+    If a value may have several types, pydantic reports a problem for each type, and puts the name of
+    the type into the path. Only the types that fit best are kept: their problems are the deepest.
+    """
+    problems_by_value: dict[tuple[Any, ...], list[ErrorDetails]] = {}
+    for problem in problems:
+        path_of_union, path = _path_in_yaml(problem["loc"], values)
+        path_of_value = path if path_of_union is None else path_of_union
+        problems_by_value.setdefault(path_of_value, []).append({**problem, "loc": path})
+
+    joined: list[ErrorDetails] = []
+    for problems_of_value in problems_by_value.values():
+        joined += _join_deepest(problems_of_value)
+
+    return joined
+
+
+def _path_in_yaml(loc: tuple[Any, ...], value: Any) -> tuple[tuple[Any, ...] | None, tuple]:
+    """Take the names of types out of the path of a problem, such as `tuple[float,...]` in
+    `("optim_conf", "lr", "tuple[float,...]", 1)`.
+
+    Returns:
+        the path of the outermost value that may have several types, None if there is none; and the
+        path of the problem in `value`, the content of the yaml.
+    """
+    path_of_union: tuple[Any, ...] | None = None
+    path: list[Any] = []
+    for step in loc:
+        is_key = isinstance(value, dict) and step in value
+        if not is_key and isinstance(step, str) and TYPE_NAME.fullmatch(step):
+            path_of_union = path_of_union or tuple(path)
             continue
 
-        path.append(part)
-        is_list = isinstance(values, (list, tuple))
-        is_item = is_list and isinstance(part, int) and part < len(values)
-        values = values[part] if is_key or is_item else None
+        path.append(step)
+        is_list = isinstance(value, (list, tuple))
+        is_item = is_list and isinstance(step, int) and step < len(value)
+        value = value[step] if is_key or is_item else None
 
-    return branch, tuple(path)
+    return path_of_union, tuple(path)
 
 
-def _deepest_problems(problems: list[ErrorDetails]) -> list[ErrorDetails]:
-    """Return the problems that are deepest in the value; those of one path as one."""
+def _join_deepest(problems: list[ErrorDetails]) -> list[ErrorDetails]:
+    """Return the problems with the longest paths; those with the same path become one, whose
+    message joins theirs by `or`.
+    """
     depth = max(len(problem["loc"]) for problem in problems)
     problems_by_path: dict[tuple[Any, ...], list[ErrorDetails]] = {}
     for problem in problems:
-        if len(problem["loc"]) == depth:
-            problems_by_path.setdefault(problem["loc"], []).append(problem)
+        path = problem["loc"]
+        if len(path) == depth:
+            problems_by_path.setdefault(path, []).append(problem)
 
     joined: list[ErrorDetails] = []
     for problems_of_path in problems_by_path.values():
@@ -145,7 +165,7 @@ def _deepest_problems(problems: list[ErrorDetails]) -> list[ErrorDetails]:
 
 def _describe_problem(section: type[Section], problem: ErrorDetails) -> str:
     """Return the line of an error message for a problem that pydantic found in `section`."""
-    path = ".".join(str(part) for part in problem["loc"])
+    path = ".".join(str(step) for step in problem["loc"])
     if problem["type"] == "extra_forbidden":
         *path_of_parent, key = problem["loc"]
         parents = _sections_at(section, tuple(path_of_parent))
@@ -155,28 +175,30 @@ def _describe_problem(section: type[Section], problem: ErrorDetails) -> str:
     if problem["type"] == "missing":
         return f"{path}: required key is missing"
 
+    # Other problems keep pydantic's message, in plainer words.
     message = problem["msg"]
     for pattern, words in WORDS:
         message = re.sub(pattern, words, message)
     if not isinstance(problem["input"], dict):
         message += f", found {reprlib.repr(problem['input'])}"
     if problem["type"] == "literal_error":
-        values = re.findall("'([^']*)'", problem["msg"])
-        nearest = nearest_name(str(problem["input"]), values)
-        message += f"; did you mean {nearest!r}?" if nearest else ""
+        possible_values = re.findall("'([^']*)'", problem["msg"])
+        nearest = nearest_name(str(problem["input"]), possible_values)
+        if nearest:
+            message += f"; did you mean {nearest!r}?"
 
     return f"{path}: {message}" if path else message
 
 
 def _unknown_key_hint(key: str, sections: list[type[Section]]) -> str:
-    """Return where an unknown key belongs, else the key that was probably meant, else all keys of
-    the sections.
+    """Return how to mend an unknown key: the section inside `sections` that has it, else the key
+    that was probably meant, else all keys of the sections.
     """
     fields: dict[str, FieldInfo] = {}
     for section in sections:
-        fields |= section.model_fields
+        fields.update(section.model_fields)
 
-    owners: list[str] = []
+    owners: list[str] = []  # keys whose sections have the unknown key
     for name, field in fields.items():
         children = _member_sections(field.annotation)
         if any(key in child.model_fields for child in children):
@@ -186,25 +208,29 @@ def _unknown_key_hint(key: str, sections: list[type[Section]]) -> str:
         return f"it belongs to {' or '.join(owners)}"
 
     nearest = nearest_name(key, fields)
-    return f"did you mean {nearest!r}?" if nearest else "known: " + ", ".join(sorted(fields))
+    if nearest:
+        return f"did you mean {nearest!r}?"
+    return "known: " + ", ".join(sorted(fields))
 
 
-def _sections_at(section: type[Section], loc: tuple[Any, ...]) -> list[type[Section]]:
-    """Return the section at the path `loc` below `section`; several if it is one of a union."""
+def _sections_at(section: type[Section], path: tuple[Any, ...]) -> list[type[Section]]:
+    """Return the classes that the section at `path` below `section` may have."""
     candidates: list[type[Section]] = [section]
-    for part in loc:
+    for step in path:
         children: list[type[Section]] = []
         for candidate in candidates:
-            if part in candidate.model_fields:
-                children += _member_sections(candidate.model_fields[part].annotation)
+            field = candidate.model_fields.get(step)
+            if field is not None:
+                children += _member_sections(field.annotation)
 
-        candidates = children or candidates  # a tag of a union or an index of a list is no field
+        # A step may also be an index of a list: the classes of an item are those of the list.
+        candidates = children or candidates
 
     return candidates
 
 
 def _member_sections(annotation: Any) -> list[type[Section]]:
-    """Return the sections that a value of this type may hold."""
+    """Return the sections that a value of a type, such as `tuple[AConf | BConf, ...]`, may hold."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return annotation.variants()
 
@@ -225,6 +251,6 @@ def known_name(name: str, known: Collection[str]) -> str:
         return name
 
     nearest = nearest_name(name, known)
-    raise ValueError(
-        f"unknown; did you mean {nearest!r}?" if nearest else f"unknown; known: {', '.join(known)}"
-    )
+    if nearest:
+        raise ValueError(f"unknown; did you mean {nearest!r}?")
+    raise ValueError(f"unknown; known: {', '.join(known)}")

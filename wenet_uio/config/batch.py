@@ -88,7 +88,8 @@ class BatchConf(Section):
     @model_validator(mode="after")
     def _duration_buckets_fit(self) -> BatchConf:
         """Raise ValueError if bins of duration and their batch sizes do not fit each other."""
-        bins, sizes = self.bucket_duration_bins, self.bucket_batch_size
+        bins = self.bucket_duration_bins
+        sizes = self.bucket_batch_size
         if (bins is None) != (sizes is None):
             raise ValueError("bucket_duration_bins and bucket_batch_size need one another")
 
@@ -97,18 +98,19 @@ class BatchConf(Section):
                 "bucket_duration_bins has no bin: give one or more, or leave the key out"
             )
 
-        ends = bins or ()
-        if sizes is not None:
-            # One size more than ends is that of a last bin without an end; bins of (seconds,
-            # tokens) have no such bin.
-            in_two_dimensions = bool(ends) and isinstance(ends[0], tuple)
-            if len(sizes) - len(ends) not in (0, 0 if in_two_dimensions else 1):
-                raise ValueError(
-                    f"bucket_batch_size has {len(sizes)} numbers for {len(ends)} "
-                    "bucket_duration_bins"
-                )
+        if bins is None or sizes is None:
+            return self
 
-        _require_rising("bucket_duration_bins", ends)
+        # After the bins of seconds may come one without an end, which has a size too. Bins of
+        # (seconds, tokens) are not followed by such a bin.
+        has_token_bounds = isinstance(bins[0], tuple)
+        has_last_bin = not has_token_bounds and len(sizes) == len(bins) + 1
+        if len(sizes) != len(bins) and not has_last_bin:
+            raise ValueError(
+                f"bucket_batch_size has {len(sizes)} numbers for {len(bins)} bucket_duration_bins"
+            )
+
+        _require_rising("bucket_duration_bins", bins)
         return self
 
     @model_validator(mode="after")
@@ -143,10 +145,9 @@ class BatchConf(Section):
             raise ValueError("batch_target goes with batch_type: dynamic, and without batch_tokens")
 
         name = "max_frames_in_batch" if self.batch_duration is None else "batch_duration"
-        if self.batch_target > getattr(self, name):
-            raise ValueError(
-                f"batch_target {self.batch_target:g} is above {name} {getattr(self, name):g}"
-            )
+        bound = getattr(self, name)
+        if self.batch_target > bound:
+            raise ValueError(f"batch_target {self.batch_target:g} is above {name} {bound:g}")
 
         return self
 

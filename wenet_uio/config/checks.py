@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from wenet_uio.config.base import ConfigError
@@ -23,33 +24,36 @@ def add_own_parts(values: dict[str, Any], where: str) -> dict[str, Any]:
     if name is None:
         name = Config.model_fields["model"].default
 
-    family = None  # an unknown one is reported with the other problems
+    # An unknown family has no defaults; it is reported with the other problems.
+    defaults: Mapping[str, str] = {}
     if isinstance(name, str) and (name in FAMILIES or is_third_party(name)):
-        family = family_of(name)
-
-    defaults = {} if family is None else family.parts.defaults
+        defaults = family_of(name).parts.defaults
 
     for key in ("predictor", "joint"):
         if key not in defaults:
             _refuse_part(values, key, where)
 
-    stated = {
-        key: value for key, value in values.items() if value is not None or key not in defaults
-    }
-    return {**defaults, **stated}
+    completed: dict[str, Any] = dict(defaults)
+    for key, value in values.items():
+        if value is not None or key not in defaults:
+            completed[key] = value
+
+    return completed
 
 
 def _refuse_part(values: dict[str, Any], key: str, where: str) -> None:
     """Raise a ConfigError if the yaml has a part that only other families have."""
     for name in (key, f"{key}_conf"):
-        if values.get(name) is not None:
-            owners = [family.name for family in families() if key in family.parts.own]
-            if not owners:
-                raise ConfigError(f"{where}: {name}: no model of this installation has this key")
-            raise ConfigError(
-                f"{where}: {name}: only a {' or '.join(owners)} has this key; add `model: "
-                f"{owners[0]}` or remove it"
-            )
+        if values.get(name) is None:
+            continue
+
+        owners = [family.name for family in families() if key in family.parts.own]
+        if not owners:
+            raise ConfigError(f"{where}: {name}: no model of this installation has this key")
+        raise ConfigError(
+            f"{where}: {name}: only a {' or '.join(owners)} has this key; add `model: "
+            f"{owners[0]}` or remove it"
+        )
 
 
 def check_parts(config: Config, where: str) -> None:
@@ -69,10 +73,11 @@ def check_parts(config: Config, where: str) -> None:
     if config.decoder is None and None not in allowed.get("decoder", ()):
         raise ConfigError(f"{where}: decoder: null: model {config.model} needs a decoder")
 
-    # Looking for the owner loads every family, so a decoder that this one can have is not looked up.
-    if config.decoder in (None, *DECODER_CONFS, *config.family.parts.own.get("decoder", {})):
+    own_decoders = config.family.parts.own.get("decoder", {})
+    if config.decoder is None or config.decoder in DECODER_CONFS or config.decoder in own_decoders:
         return
 
+    # This loads every family, so it is done for the message alone.
     for other in families():
         if config.decoder in other.parts.own.get("decoder", {}):
             raise ConfigError(
@@ -125,9 +130,11 @@ def set_views(config: Config, where: str) -> Config:
 
 
 def _views_differ(data: DatasetConf) -> bool:
-    """Tell whether the two views of an utterance differ."""
-    masks = data.spec_aug and (data.spec_aug_conf.num_t_mask or data.spec_aug_conf.num_f_mask)
-    return bool(masks or (data.spec_sub and data.spec_sub_conf.num_t_sub))
+    """Tell whether the two views of an utterance differ: by masks, or by substituted frames."""
+    num_masks = data.spec_aug_conf.num_t_mask + data.spec_aug_conf.num_f_mask
+    has_masks = data.spec_aug and num_masks > 0
+    has_substitutions = data.spec_sub and data.spec_sub_conf.num_t_sub > 0
+    return has_masks or has_substitutions
 
 
 def check_ctc_losses(config: Config, where: str) -> None:
@@ -142,25 +149,29 @@ def check_ctc_losses(config: Config, where: str) -> None:
     if config.ctc_texts:
         _check_ctc_texts(config, where)
 
-    blocks, last = config.interctc_layer_idx, config.encoder_conf.num_blocks
-    obstacle = ""
+    blocks = config.interctc_layer_idx
     if not blocks:
-        obstacle = "it needs interctc_layer_idx" if config.interctc_conditioning else ""
-        blocks = None
-    elif list(blocks) != sorted(set(blocks)) or blocks[-1] >= last:
-        obstacle = f"expected rising numbers from 1 to {last - 1}, below num_blocks {last}"
+        if config.interctc_conditioning:
+            raise ConfigError(f"{where}: interctc_conditioning: it needs interctc_layer_idx")
+        return
+
+    num_blocks = config.encoder_conf.num_blocks
+    obstacle = ""
+    if list(blocks) != sorted(set(blocks)) or blocks[-1] >= num_blocks:
+        obstacle = (
+            f"expected rising numbers from 1 to {num_blocks - 1}, below num_blocks {num_blocks}"
+        )
     elif config.model_conf.ctc_weight == 0:
         obstacle = NO_CTC
     elif not config.family.training.inter_ctc:
         obstacle = f"model {config.model} has no CTC loss in the middle of its encoder"
 
     if obstacle:
-        name = "interctc_conditioning" if blocks is None else f"interctc_layer_idx {list(blocks)}"
-        raise ConfigError(f"{where}: {name}: {obstacle}")
+        raise ConfigError(f"{where}: interctc_layer_idx {list(blocks)}: {obstacle}")
 
 
 def _check_ctc_texts(config: Config, where: str) -> None:
-    """Check `ctc_texts`; raises as `check_ctc_losses`."""
+    """Raise a ConfigError if CTC cannot learn the units of the texts of `ctc_texts` alone."""
     obstacle = NO_CTC if config.model_conf.ctc_weight == 0 else ""
     if config.tokenizer_conf.sample_alpha is not None:
         obstacle = "with tokenizer_conf.sample_alpha a text has other units in each epoch"

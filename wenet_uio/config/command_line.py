@@ -136,19 +136,23 @@ def config_overrides(args: argparse.Namespace) -> list[str]:
     """
     stated = {name: value for name, value in vars(args).items() if value is not None}
     changes: list[str] = []
-    for option, (key, more) in FILES.items():
+    for option, (key, further_changes) in FILES.items():
         if option in stated:
-            changes += [*more, f"{key}={json.dumps(stated[option], ensure_ascii=False)}"]
+            path = json.dumps(stated[option], ensure_ascii=False)
+            changes += [*further_changes, f"{key}={path}"]
 
-    if str(stated.get("use_lora")).lower() == "false":  # of weights that were merged
+    # The low-rank weights were merged into the others: there are none to optimise.
+    if str(stated.get("use_lora")).lower() == "false":
         changes.append("only_optimize_lora=false")
 
-    changes += [f"{name}={stated[name]}" for name in LORA if name in stated]
-    changes += [
-        f"lora_conf.{name}={_lora_value(name, stated[name])}"
-        for name in LORA_CONF
-        if name in stated
-    ]
+    for name in LORA:
+        if name in stated:
+            changes.append(f"{name}={stated[name]}")
+    for name in LORA_CONF:
+        if name in stated:
+            value = f"[{stated[name]}]" if name == "lora_list" else stated[name]
+            changes.append(f"lora_conf.{name}={value}")
+
     return [*changes, *args.override_config]
 
 
@@ -190,7 +194,10 @@ def device_of(
         return "cpu"
 
     visible = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    return f"cuda:{visible.index(str(args.gpu)) if str(args.gpu) in visible else args.gpu}"
+    number = str(args.gpu)
+    if number in visible:
+        return f"cuda:{visible.index(number)}"
+    return f"cuda:{number}"
 
 
 def change_nothing(parser: argparse._ActionsContainer, reasons: Mapping[str, str]) -> None:
@@ -220,10 +227,6 @@ class _ChangesNothing(argparse.Action):
         option: str | None = None,
     ) -> None:
         print(f"{option} changes nothing here: {self.reason}", file=sys.stderr)
-
-
-def _lora_value(name: str, text: str) -> str:
-    return f"[{text}]" if name == "lora_list" else text
 
 
 def local_model(path: str, revision: str | None = None) -> str:

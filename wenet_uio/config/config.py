@@ -84,9 +84,8 @@ class Config(TrainKeys):
         """Number of features of a frame: from `input_dim`, or the number that `dataset_conf`
         computes.
         """
-        return (
-            self.input_dim or 0
-        ) // self.model_conf.stacked_frames or self.dataset_conf.feature_dim
+        stated_dim = (self.input_dim or 0) // self.model_conf.stacked_frames
+        return stated_dim or self.dataset_conf.feature_dim
 
     @property
     def encoder_input_dim(self) -> int:

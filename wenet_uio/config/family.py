@@ -119,12 +119,16 @@ class DecodingRules:
 
 
 def _is_trained(mode: DecodeMode, conf: ModelKeys) -> bool:
-    """Tell whether a model with this `model_conf` is trained for a mode.
-
-    If a weight is no key of the section, every model of the family has that part.
+    """Tell whether a model with this `model_conf` is trained for a mode: the losses of all parts
+    that the mode needs have a weight.
     """
-    weights = {"attention_weight": conf.decoder_weight}
-    return all(weights.get(name, getattr(conf, name, 1.0)) > 0 for name in mode.needs)
+    for name in mode.needs:
+        # If a weight is no key of the section, every model of the family has that part.
+        key = "decoder_weight" if name == "attention_weight" else name
+        if getattr(conf, key, 1.0) <= 0:
+            return False
+
+    return True
 
 
 @dataclass(frozen=True, kw_only=True)

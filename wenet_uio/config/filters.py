@@ -68,10 +68,8 @@ class FilterConf(Section):
             ("min_tpt", "max_tpt"),
             ("min_tokens", "max_tokens"),
         ):
-            bounds = getattr(self, low), getattr(self, high)
-            if None not in bounds and bounds[0] > bounds[1]:
-                raise ValueError(
-                    f"{low} {getattr(self, low)} is above {high} {getattr(self, high)}: nothing "
-                    "would pass"
-                )
+            lowest = getattr(self, low)
+            highest = getattr(self, high)
+            if lowest is not None and highest is not None and lowest > highest:
+                raise ValueError(f"{low} {lowest} is above {high} {highest}: nothing would pass")
         return self

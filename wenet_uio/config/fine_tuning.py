@@ -58,12 +58,16 @@ def fine_tuned(recipe: Mapping[str, Any], model: Mapping[str, Any], where: str) 
 
     dataset_of_model = model.get("dataset_conf") or {}
     dataset_of_recipe = recipe.get("dataset_conf") or {}
-    inherited = (*FEATURES, *(name for name in LIMITS if name not in dataset_of_recipe))
-    values = _pick_keys(model, OF_MODEL) | {"dataset_conf": _pick_keys(dataset_of_model, inherited)}
+    inherited = [*FEATURES, *(name for name in LIMITS if name not in dataset_of_recipe)]
+    values = _pick_keys(model, OF_MODEL)
+    values["dataset_conf"] = _pick_keys(dataset_of_model, inherited)
+    values = deepcopy(values)
+
+    # The defaults of the family for fine-tuning are between those of the model and the recipe.
     name = values.get("model")
-    family = family_of(name) if isinstance(name, str) and name in FAMILIES else None
-    defaults = {} if family is None else dict(family.training.fine_tuning)
-    return merged(merged(deepcopy(values), defaults), recipe)
+    if isinstance(name, str) and name in FAMILIES:
+        values = merged(values, dict(family_of(name).training.fine_tuning))
+    return merged(values, recipe)
 
 
 def _pick_keys(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -85,9 +89,11 @@ def _tokenizer_conf(values: Mapping[str, Any]) -> Mapping[str, Any]:
 def forget_units(values: dict[str, Any], model: Mapping[str, Any]) -> None:
     """Remove what follows from the units of the model, in place, if `values` name other units.
 
-    An override may state such a key for its own units; what equals the model's is the model's.
+    An override may state such a key for its own units: a key with another value than the model's
+    stays.
     """
-    conf, conf_of_model = _tokenizer_conf(values), _tokenizer_conf(model)
+    conf = _tokenizer_conf(values)
+    conf_of_model = _tokenizer_conf(model)
     if values.get("tokenizer") != model.get("tokenizer"):
         forgotten = tuple(conf_of_model)
     elif _pick_keys(conf, UNITS_FILES) != _pick_keys(conf_of_model, UNITS_FILES):
@@ -114,6 +120,7 @@ def refuse_units_file(values: Mapping[str, Any], model: Mapping[str, Any], where
 
 
 def _remove_equal(values: dict[str, Any], model: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Remove the keys `names` that have the value of the model, in place."""
     for name in names:
         if values.get(name) == model.get(name):
             values.pop(name, None)

@@ -42,45 +42,52 @@ def parse_config(values: dict[str, Any], where: str) -> Config:
     Raises:
         ConfigError: one message that names every unknown key, wrong type and impossible value.
     """
-    notes: list[str] = []
     if has_nemo_sections(values):
-        values = named_object(FROM_NEMO, f"{where}: keys of NeMo")(values, where, notes)
-    for note in notes:
-        warn_once(note)
+        convert_nemo = named_object(FROM_NEMO, f"{where}: keys of NeMo")
+        notes: list[str] = []  # filled by the conversion
+        values = convert_nemo(values, where, notes)
+        for note in notes:
+            warn_once(note)
 
     return _check_config(from_wenet(values, where), where)
 
 
 def _check_config(values: dict[str, Any], where: str) -> Config:
-    """Check a mapping with the keys of Config."""
+    """Check a mapping with the keys of Config, and add the values that follow from others."""
     refuse_other_parts(values, where, KNOWN_NAMES)
     refuse_derived(values, where)
     values = add_own_parts(values, where)
-    section_by_key: dict[str, Any] = {}
 
-    for role, sections in CHOICES.items():
-        name = values.get(role, Config.model_fields[role].default)
-        if name is None and role in ("predictor", "joint"):
+    # The name of a part, such as `encoder: conformer`, selects the class of `encoder_conf`.
+    class_by_key: dict[str, Any] = {}
+    for part, sections in CHOICES.items():
+        name = values.get(part, Config.model_fields[part].default)
+        if name is None and part in ("predictor", "joint"):
             continue
 
         # The keys of an unknown part cannot be checked: the message is about its name alone.
-        section = sections.get(name, Any) if isinstance(name, str) else Any
-        section_by_key[f"{role}_conf"] = section
-        values = {f"{role}_conf": {}, **values}
+        section_class = sections.get(name, Any) if isinstance(name, str) else Any
+        class_by_key[f"{part}_conf"] = section_class
+        values.setdefault(f"{part}_conf", {})
 
-    config = parse(_config_class(tuple(section_by_key.items())), values, where)
+    config = parse(_config_class(tuple(class_by_key.items())), values, where)
     check_parts(config, where)
     check_ctc_losses(config, where)
-    if complete := config.family.parts.complete:
-        config = complete(config, where)
+    complete_parts = config.family.parts.complete
+    if complete_parts is not None:
+        config = complete_parts(config, where)
 
     return set_views(config, where)
 
 
 @lru_cache(maxsize=64)
 def _config_class(sections: tuple[tuple[str, Any], ...]) -> type[Config]:
-    """Make the class of configs with the sections {key: class} of the chosen parts. A class takes
-    10 ms to make, and a config 0.1 ms, so classes are kept.
+    """Make the class of configs that have the sections of the chosen parts.
+
+    A class takes 10 ms to make, and a config 0.1 ms, so classes are kept.
+
+    Args:
+        sections: (key, such as `encoder_conf`; class of the section) of each part.
     """
     fields: dict[str, Any] = {key: (section, ...) for key, section in sections}
     return create_model("Config", __base__=Config, **fields)
@@ -96,14 +103,15 @@ def load_config(
 ) -> Config:
     """Read a train.yaml and apply `overrides` of the form `encoder_conf.num_blocks=6`.
 
-    Files that the yaml names are found beside it, see `locate_files`; paths in `overrides` stay as
-    they are.
+    Files that the yaml names are found beside it, also if the folder was moved; paths in `overrides`
+    stay as they are.
 
     Args:
         of_model: the yaml belongs to a trained model, which may have been moved.
         trust_code: import encoder and family of other packages that the yaml names. False: refuse
             them.
-        start: config of the trained model that a training starts from; see `fine_tuned`.
+        start: config of the trained model that a training starts from. What the model is comes from
+            it, how it is trained from the yaml.
 
     Raises:
         ConfigError: the file is not yaml, it names code that is not trusted, or `parse_config`
@@ -138,21 +146,26 @@ def _apply_changes(
     trust_code: bool,
     start: Config | None,
 ) -> tuple[Config, list[str]]:
-    """Return the config of a yaml with overrides, and notes for the log; see `load_config`."""
-    model = None if start is None else keys_of(start)
+    """Return the config of the yaml `values` with overrides, and notes for the log.
+
+    Args:
+        of_model, trust_code, start: those of `load_config`.
+    """
+    start_values = None if start is None else keys_of(start)
 
     def complete(content: dict[str, Any]) -> dict[str, Any]:
         """Convert the keys of WeNet in a yaml, find its files, and add what it takes from `start`."""
         ours = from_wenet(content, str(path))
-        # WeNet writes model_dir; a model of WeNet may be trained further here
+        # WeNet writes model_dir: this is a model of WeNet, which may be trained further here.
         if of_model or ours.get("model_dir"):
             add_last_id(ours, str(path))
 
         locate_files(ours, path, of_model=of_model)
-        return ours if model is None else fine_tuned(ours, model, str(path))
+        return ours if start_values is None else fine_tuned(ours, start_values, str(path))
 
     notes: list[str] = []
-    if has_nemo_sections(values) or any(is_nemo_path(change.path) for change in changes):
+    changes_nemo_key = any(is_nemo_path(change.path) for change in changes)
+    if has_nemo_sections(values) or changes_nemo_key:
         with_overrides = named_object(WITH_OVERRIDES, f"{path}: keys of NeMo")
         values, notes = with_overrides(values, changes, complete, str(path), of_model=of_model)
     else:
@@ -162,18 +175,24 @@ def _apply_changes(
 
     if changes:
         values = from_wenet(values, str(path))  # an override may name a key of WeNet
-    if model is not None:
-        refuse_units_file(values, model, str(path))
-        forget_units(values, model)
-
-    named = [str(values[key]) for key in ("encoder", "model") if is_third_party(values.get(key))]
-    if named and not trust_code:
-        raise ConfigError(
-            f"{path}: encoder or model names code that would run: {', '.join(named)}; if you trust "
-            "the author of the model, add --trust_code"
-        )
+    if start_values is not None:
+        refuse_units_file(values, start_values, str(path))
+        forget_units(values, start_values)
+    if not trust_code:
+        _refuse_third_party(values, path)
 
     return _check_config(values, str(path)), notes
+
+
+def _refuse_third_party(values: dict[str, Any], path: Path) -> None:
+    """Raise a ConfigError if a yaml names an encoder or a model of another package."""
+    parts = [values.get("encoder"), values.get("model")]
+    third_party = [str(part) for part in parts if is_third_party(part)]
+    if third_party:
+        raise ConfigError(
+            f"{path}: encoder or model names code that would run: {', '.join(third_party)}; if you "
+            "trust the author of the model, add --trust_code"
+        )
 
 
 def keys_of(config: Config) -> Mapping[str, Any]:

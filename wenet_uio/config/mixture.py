@@ -103,10 +103,9 @@ class MixtureConf(Section):
             return {"sources": values}
 
         if isinstance(values, dict) and "input_cfg" in values:
-            return {
-                "sources": values["input_cfg"],
-                **{k: v for k, v in values.items() if k != "input_cfg"},
-            }
+            options = dict(values)
+            sources = options.pop("input_cfg")
+            return {"sources": sources, **options}
 
         if not isinstance(values, (dict, MixtureConf)):
             raise ValueError(f"expected a list of sources, found {type(values).__name__}")
@@ -117,9 +116,8 @@ class MixtureConf(Section):
     def _weighted_alike(self) -> MixtureConf:
         """Raise ValueError if weights or batches of sources do not fit the way of mixing."""
         _check_weights(self.sources)
-        if self.per_batch in ("round_robin", "zip") and any(
-            source.weight is not None for source in self.sources
-        ):
+        has_weights = any(source.weight is not None for source in self.sources)
+        if has_weights and self.per_batch in ("round_robin", "zip"):
             raise ValueError(
                 f"per_batch {self.per_batch} gives every source as many batches: leave the weights "
                 "out"

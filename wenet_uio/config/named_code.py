@@ -18,6 +18,7 @@ def named_object(use: str, where: str, *, missing: str = "") -> Any:
     """Import what `module:name` names; error messages begin with `where`.
 
     Args:
+        use: `module:name`.
         missing: end of the message for a module without this name.
 
     Raises:
@@ -27,6 +28,7 @@ def named_object(use: str, where: str, *, missing: str = "") -> Any:
     try:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
+        # Either this module or a package above it is missing, or one that it imports.
         is_missing_itself = f"{module_name}.".startswith(f"{error.name}.")
         if not is_missing_itself:
             hint = f"{module_name} needs it; install it"
@@ -55,7 +57,7 @@ def named_record(
     *,
     accepts_code: bool = True,
 ) -> Record:
-    """Return the record that `key: name` in a yaml means.
+    """Return the record (such as an EncoderKind) that `key: name` in a yaml means.
 
     Args:
         name: a name in `table`, or `module:name` of another package if `accepts_code`.
@@ -81,8 +83,8 @@ def named_record(
 
 
 def installed_records(table: Mapping[str, str]) -> Iterator[Any]:
-    """Yield the records of a table, each once and in its order; those whose folder was taken away are
-    left out.
+    """Yield the records of a table {name in the yaml: `module:name`}, each once and in its order;
+    those whose folder was taken away are left out.
     """
     for use in dict.fromkeys(table.values()):
         if Loaded(use).is_installed:

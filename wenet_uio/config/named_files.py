@@ -7,7 +7,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from copy import deepcopy
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -48,19 +47,24 @@ def locate_files(values: dict[str, Any], yaml_path: Path, *, of_model: bool) -> 
     if of_model and values.get("tokenizer") != "aggregate":
         _name_units(values, yaml_path.parent)
 
-    for conf, key, where, usual_name in _names_in(values):
-        name = conf[key]
-        for place in _candidate_places(name, usual_name, yaml_path.parent, of_model):
-            # A tokenizer of Hugging Face may be named by its folder
-            if place.is_file() or (place / usual_name).is_file():
-                is_as_named = Path(name).exists() and place.samefile(name)
-                if place != yaml_path.parent / name and not is_as_named:
-                    log.warning("%s: %s.%s %s: %s is taken", yaml_path, where, key, name, place)
-                conf[key] = str(place)
-                break
+    for entry in _file_entries(values):
+        name = entry.conf[entry.key]
+        for place in _candidate_places(name, entry.usual_name, yaml_path.parent, of_model):
+            # A tokenizer of Hugging Face may be named by its folder.
+            is_there = place.is_file() or (place / entry.usual_name).is_file()
+            if not is_there:
+                continue
+
+            is_beside_yaml = place == yaml_path.parent / name
+            is_as_named = Path(name).exists() and place.samefile(name)
+            if not is_beside_yaml and not is_as_named:
+                key = f"{entry.where}.{entry.key}"
+                log.warning("%s: %s %s: %s is taken", yaml_path, key, name, place)
+            entry.conf[entry.key] = str(place)
+            break
 
 
-class _NamedFile(NamedTuple):
+class _FileEntry(NamedTuple):
     """A key of a yaml whose value is the name of a file."""
 
     conf: dict[str, Any]
@@ -72,37 +76,44 @@ class _NamedFile(NamedTuple):
     """Name of a copy of the file."""
 
 
-def _names_in(values: dict[str, Any]) -> Iterator[_NamedFile]:
+def _file_entries(values: dict[str, Any]) -> Iterator[_FileEntry]:
     """Yield the keys of a yaml that name a file."""
-    # (where, section, name of its tokenizer, beginning of the names of copies)
-    sections = [
-        (name, values.get(name), values.get("tokenizer"), "")
-        for name in ("tokenizer_conf", "cmvn_conf")
-    ]
-    for language, conf in _language_sections(values).items():
-        tokenizer = conf.get("tokenizer", "sentencepiece") if isinstance(conf, dict) else None
-        where = f"tokenizer_conf.languages.{language}"
-        sections.append((where, conf, tokenizer, f"{language}."))
+    tokenizer = values.get("tokenizer")
+    tokenizer_conf = values.get("tokenizer_conf")
+    yield from _section_entries(tokenizer_conf, "tokenizer_conf", tokenizer)
+    yield from _section_entries(values.get("cmvn_conf"), "cmvn_conf", tokenizer)
 
-    for where, conf, tokenizer, prefix in sections:
-        for section, key in NAMED_FILES:
-            if not isinstance(conf, dict) or not where.startswith(section):
-                continue
-
-            if isinstance(conf.get(key), str) and conf[key]:
-                usual_name = prefix + _usual_name(tokenizer, section, key)
-                yield _NamedFile(conf, key, where, usual_name)
+    # An aggregate has a tokenizer for each language; the names of its copies begin with the language.
+    languages = tokenizer_conf.get("languages") if isinstance(tokenizer_conf, dict) else None
+    if isinstance(languages, dict):
+        for language, conf in languages.items():
+            kind = conf.get("tokenizer", "sentencepiece") if isinstance(conf, dict) else None
+            where = f"tokenizer_conf.languages.{language}"
+            yield from _section_entries(conf, where, kind, prefix=f"{language}.")
 
 
-def _language_sections(values: dict[str, Any]) -> dict[str, Any]:
-    conf = values.get("tokenizer_conf")
-    languages = conf.get("languages") if isinstance(conf, dict) else None
-    return languages if isinstance(languages, dict) else {}
+def _section_entries(
+    conf: Any, where: str, tokenizer: Any, *, prefix: str = ""
+) -> Iterator[_FileEntry]:
+    """Yield the keys of one section that name a file; none if `conf` is no section.
+
+    Args:
+        where: path of the section in the yaml.
+        tokenizer: name of the tokenizer that the section belongs to.
+        prefix: beginning of the names of copies.
+    """
+    if not isinstance(conf, dict):
+        return
+
+    for section, key in NAMED_FILES:
+        is_named = isinstance(conf.get(key), str) and conf[key] != ""
+        if where.startswith(section) and is_named:
+            yield _FileEntry(conf, key, where, prefix + _usual_name(tokenizer, section, key))
 
 
 def _name_units(values: dict[str, Any], folder: Path) -> None:
-    """Name `units.txt` beside the yaml, in place, if the yaml names no units file, as WeNet's of
-    2021 to 2023.
+    """Name `units.txt` of the yaml's folder in the values of the yaml, in place, if they name no
+    units file. The yaml files of WeNet from 2021 to 2023 name none.
     """
     tokenizer = values.setdefault("tokenizer_conf", {})
     if isinstance(tokenizer, dict) and tokenizer.get("symbol_table_path") is None:
@@ -111,10 +122,13 @@ def _name_units(values: dict[str, Any], folder: Path) -> None:
 
 
 def _usual_name(tokenizer: Any, section: str, key: str) -> str:
-    """Return the name of the copy of a file; some tokenizers have names of their own."""
-    record = TOKENIZERS.get(tokenizer) if isinstance(tokenizer, str) else None
-    names = record.copies if record else {}
-    return names.get(key, NAMED_FILES[section, key])
+    """Return the name of the copy of a file in the folder of a run; some tokenizers have names of
+    their own.
+    """
+    usual_name = NAMED_FILES[section, key]
+    if isinstance(tokenizer, str) and tokenizer in TOKENIZERS:
+        return TOKENIZERS[tokenizer].copies.get(key, usual_name)
+    return usual_name
 
 
 def _candidate_places(name: str, usual_name: str, folder: Path, of_model: bool) -> Iterator[Path]:
@@ -122,7 +136,8 @@ def _candidate_places(name: str, usual_name: str, folder: Path, of_model: bool) 
     as_it_is = Path(name)
     yield folder / name
     if of_model:
-        yield from (above / name for above in folder.resolve().parents)
+        for folder_above in folder.resolve().parents:
+            yield folder_above / name
     else:
         yield as_it_is
 
@@ -141,24 +156,26 @@ def copy_files(config: Config, folder: Path) -> Config:
     Raises:
         OSError: a file cannot be copied.
     """
-    changes: dict[str, dict[str, Any]] = {}
+    changes: dict[str, dict[str, Any]] = {"tokenizer_conf": {}, "cmvn_conf": {}}
     for section, key in NAMED_FILES:
+        path = getattr(getattr(config, section), key)
         name = _usual_name(config.tokenizer, section, key)
-        if _copy_file(getattr(getattr(config, section), key), folder / name):
-            changes.setdefault(section, {})[key] = name
+        if _copy_file(path, folder / name):
+            changes[section][key] = name
 
-    if languages := config.tokenizer_conf.languages:
-        copies = {
+    languages = config.tokenizer_conf.languages or {}
+    if languages:
+        changes["tokenizer_conf"]["languages"] = {
             language: _copy_language_files(language, conf, folder)
             for language, conf in languages.items()
         }
-        changes.setdefault("tokenizer_conf", {})["languages"] = copies
 
-    sections = {
-        section: getattr(config, section).model_copy(update=keys)
-        for section, keys in changes.items()
-    }
-    return config.model_copy(update=sections)
+    return config.model_copy(
+        update={
+            "tokenizer_conf": config.tokenizer_conf.model_copy(update=changes["tokenizer_conf"]),
+            "cmvn_conf": config.cmvn_conf.model_copy(update=changes["cmvn_conf"]),
+        }
+    )
 
 
 def _copy_language_files(
@@ -175,52 +192,69 @@ def _copy_language_files(
 
 
 def _copy_file(path: str | None, copy: Path) -> bool:
-    """Copy a file, unless it is missing or the copy is the same; whether there is a copy.
+    """Copy a file to `copy`, unless it is missing or the copy is the same; tell whether there is a
+    copy.
 
-    A copy with other contents is kept under another name: weights may belong to it.
+    A former copy with other contents is kept under another name: weights may belong to it.
     """
     if not path or not Path(path).is_file():
         return False
 
     content = Path(path).read_bytes()
-    if not copy.is_file() or copy.read_bytes() != content:
-        if copy.is_file():
-            numbered = (copy.with_suffix(f"{copy.suffix}.former-{number}") for number in count(1))
-            former = next(name for name in numbered if not name.exists())
-            copy.rename(former)
-            log.warning("%s has other contents than %s; it is kept as %s", copy, path, former.name)
-        with written_aside(copy) as file:
-            file.write(content)
+    if copy.is_file():
+        if copy.read_bytes() == content:
+            return True
 
+        number = 1
+        while (former := copy.with_suffix(f"{copy.suffix}.former-{number}")).exists():
+            number += 1
+        copy.rename(former)
+        log.warning("%s has other contents than %s; it is kept as %s", copy, path, former.name)
+
+    with written_aside(copy) as file:
+        file.write(content)
     return True
 
 
 def with_names_of(values: dict[str, Any], former: dict[str, Any]) -> dict[str, Any]:
-    """Return a dumped config in which the files that `former` names too have the names there."""
-    values = deepcopy(values)
-    names = {(named.where, named.key): named.conf[named.key] for named in _names_in(former)}
-    for named in _names_in(values):
-        named.conf[named.key] = names.get((named.where, named.key), named.conf[named.key])
-    return values
+    """Return the dumped config `values`, in which each key that names a file has the value that it
+    has in the dumped config `former`, if that names a file too.
+    """
+    former_names: dict[tuple[str, str], str] = {}
+    for entry in _file_entries(former):
+        former_names[entry.where, entry.key] = entry.conf[entry.key]
+
+    renamed = deepcopy(values)
+    for entry in _file_entries(renamed):
+        former_name = former_names.get((entry.where, entry.key))
+        if former_name is not None:
+            entry.conf[entry.key] = former_name
+
+    return renamed
 
 
 def changed_files(config: Config, folder: Path) -> list[str]:
     """Return the files that the config names whose copies in the folder of a run have other
     contents.
     """
-    path_by_copy = {
-        _usual_name(config.tokenizer, section, key): getattr(getattr(config, section), key)
-        for section, key in NAMED_FILES
-    }
-    for language, conf in (config.tokenizer_conf.languages or {}).items():
+    languages = config.tokenizer_conf.languages or {}
+    path_by_copy: dict[str, str | None] = {}
+    for section, key in NAMED_FILES:
+        name = _usual_name(config.tokenizer, section, key)
+        path_by_copy[name] = getattr(getattr(config, section), key)
+
+    for language, conf in languages.items():
         for section, key in NAMED_FILES:
             if section == "tokenizer_conf":
                 name = f"{language}.{_usual_name(conf.tokenizer, section, key)}"
                 path_by_copy[name] = getattr(conf, key)
 
-    return [
-        path
-        for name, path in path_by_copy.items()
-        if path and Path(path).is_file() and (folder / name).is_file()
-        if Path(path).read_bytes() != (folder / name).read_bytes()
-    ]
+    changed: list[str] = []
+    for name, path in path_by_copy.items():
+        copy = folder / name
+        if not path or not Path(path).is_file() or not copy.is_file():
+            continue
+        if Path(path).read_bytes() != copy.read_bytes():
+            changed.append(path)
+
+    return changed

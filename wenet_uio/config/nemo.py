@@ -54,8 +54,7 @@ def has_nemo_sections(values: Mapping[str, Any]) -> bool:
         return True
 
     data = values.get("data")
-    held = data if isinstance(data, Mapping) else ()
-    if any(key in held for key in (*LOADERS, *OTHER_NAMES, *SHARED)):
+    if isinstance(data, Mapping) and any(key in data for key in (*LOADERS, *OTHER_NAMES, *SHARED)):
         return True
 
     return "${" in repr(values)

@@ -52,17 +52,18 @@ def _parse_override(text: str) -> Override:
         ConfigError: the text has another form.
     """
     if text.strip().startswith("~"):
-        return Override(text, _split_path(text.strip()[1:].partition("=")[0]), removes=True)
+        removed_key, _, _ = text.strip()[1:].partition("=")
+        return Override(text, _split_path(removed_key), removes=True)
 
-    dotted, equals, value = text.partition("=")
-    if not equals or " " in dotted.strip():  # "key value" is WeNet's form
-        dotted, equals, value = text.strip().partition(" ")
-    if not equals:
+    dotted_key, separator, value = text.partition("=")
+    if not separator or " " in dotted_key.strip():  # WeNet's form, whose value may have a `=`
+        dotted_key, separator, value = text.strip().partition(" ")
+    if not separator:
         raise ConfigError(f"--override_config {text}: expected key.subkey=value")
 
-    path = _split_path(dotted.strip().lstrip("+"))
+    path = _split_path(dotted_key.strip().lstrip("+"))
     if value.lstrip().startswith(("{", "[")):
-        value = TIGHT.sub(r"\1: ", value)
+        value = TIGHT.sub(r"\1: ", value)  # yaml needs a space after the colon
     try:
         return Override(text, path, parse_yaml(value, path[-1]))
     except ConfigError:
@@ -71,8 +72,9 @@ def _parse_override(text: str) -> Override:
         ) from None
 
 
-def _split_path(dotted: str) -> tuple[str, ...]:
-    return tuple(NAME.sub(r".\1", dotted).split("."))
+def _split_path(dotted_key: str) -> tuple[str, ...]:
+    """Return the keys of `a.b[0].c`: a, b, 0 and c."""
+    return tuple(NAME.sub(r".\1", dotted_key).split("."))
 
 
 def name_causes(
@@ -81,23 +83,25 @@ def name_causes(
     changes: Sequence[Override],
     load: Callable[[Sequence[Override]], object],
 ) -> ConfigError:
-    """Return an error of a config that names the overrides which each problem comes from: those
-    without which the problem is not there.
+    """Return `error` with the overrides that cause each of its problems: those without which the
+    problem is not there. To find them, the config is loaded once without each override.
 
     Args:
-        where: the config; the message of a problem that the overrides do not cause begins so.
-        load: raises the errors of the config with some of the overrides.
+        error: of the config with all overrides.
+        where: path of the yaml, with which messages begin.
+        changes: the overrides.
+        load: loads the config with the overrides that it gets; it raises a ConfigError.
     """
     problems = _split_problems(error, where)
     if not problems:
         return error
 
-    remaining: dict[str, list[str]] = {}
+    problems_without: dict[str, list[str]] = {}  # each override
     for text in dict.fromkeys(change.text for change in changes):
         others = [change for change in changes if change.text != text]
-        remaining[text] = _remaining_problems(others, where, load)
+        problems_without[text] = _find_problems(others, where, load)
 
-    lines = [_name_cause(problem, problems, remaining) for problem in problems]
+    lines = [_name_cause(problem, problems, problems_without) for problem in problems]
     if lines == problems:
         return error
 
@@ -106,25 +110,28 @@ def name_causes(
 
 
 def _name_cause(
-    problem: str, problems: Collection[str], remaining: Mapping[str, Collection[str]]
+    problem: str, problems: Collection[str], problems_without: Mapping[str, Collection[str]]
 ) -> str:
-    """Name the overrides of a problem.
+    """Return a problem of a config behind the overrides that cause it.
 
     Args:
         problem: one of `problems`.
         problems: those with all overrides.
-        remaining: the problems without each override.
+        problems_without: {text of an override: problems of the config without it}.
     """
-    without_problem = [text for text, others in remaining.items() if problem not in others]
+    candidates = [text for text, others in problems_without.items() if problem not in others]
 
-    # Without an override that the config needs, another problem comes first and hides this one.
-    causes = [text for text in without_problem if set(remaining[text]) <= set(problems)]
+    # Without an override that the config needs, a new problem comes first and hides this one. Such
+    # an override is no cause, unless the problem names its key.
+    causes = [text for text in candidates if set(problems_without[text]) <= set(problems)]
     if not causes:
-        causes = [text for text in without_problem if _parse_override(text).path[-1] in problem]
-    return f"--override_config {' '.join(causes)}: {problem}" if causes else problem
+        causes = [text for text in candidates if _parse_override(text).path[-1] in problem]
+    if not causes:
+        return problem
+    return f"--override_config {' '.join(causes)}: {problem}"
 
 
-def _remaining_problems(
+def _find_problems(
     changes: Sequence[Override], where: str, load: Callable[[Sequence[Override]], object]
 ) -> list[str]:
     """Return the problems that the config has with these overrides alone."""
@@ -137,7 +144,9 @@ def _remaining_problems(
 
 
 def _split_problems(error: ConfigError, where: str) -> list[str]:
-    """Return the problems of an error of `parse`; none of an error that names an override already."""
+    """Return the problems that the message of an error lists, without `where`, with which it begins;
+    none if it begins with an override already.
+    """
     message = str(error)
     if not message.startswith(f"{where}: "):
         return []
@@ -162,7 +171,7 @@ def apply_override(values: dict[str, Any], override: Override, *, merges: bool =
     for parent in parents:
         section = _enter_section(section, parent, override)
 
-    key = _key_in(section, last, override)
+    key = _key_or_index(section, last, override)
     if override.removes:
         if isinstance(section, dict) and key not in section:
             raise ConfigError(f"--override_config {override.text}: there is no key {key} to remove")
@@ -174,15 +183,22 @@ def apply_override(values: dict[str, Any], override: Override, *, merges: bool =
 
 
 def merged(old: Any, new: Any) -> Any:
-    """Return `new`; of two mappings one with the keys of both, in which those of `new` win."""
+    """Return `new`, or if both are mappings, one with the keys of both. A key of both has the merged
+    values.
+    """
     if not (isinstance(old, dict) and isinstance(new, dict)):
         return new
-    return {**old, **{key: merged(old.get(key), value) for key, value in new.items()}}
+
+    result = dict(old)
+    for key, value in new.items():
+        result[key] = merged(old.get(key), value)
+
+    return result
 
 
 def _enter_section(section: Any, parent: str, override: Override) -> Any:
-    """Return the section or list under `parent`."""
-    key = _key_in(section, parent, override)
+    """Return the section or list under the key `parent` of a section; a missing one is made."""
+    key = _key_or_index(section, parent, override)
     if isinstance(section, dict) and section.get(key) is None:
         section[key] = {}
     if not isinstance(section[key], (dict, list)):
@@ -191,8 +207,8 @@ def _enter_section(section: Any, parent: str, override: Override) -> Any:
     return section[key]
 
 
-def _key_in(section: Any, name: str, override: Override) -> Any:
-    """Return a name as a key of a mapping, or as a number in a list."""
+def _key_or_index(section: Any, name: str, override: Override) -> Any:
+    """Return `name` as it is if the section is a mapping, as an index if it is a list."""
     if isinstance(section, dict):
         return name
     if not name.isdecimal() or int(name) >= len(section):

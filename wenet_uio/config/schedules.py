@@ -130,12 +130,10 @@ class NoamHoldAnnealingConf(Schedule):
     @model_validator(mode="after")
     def _one_length_each(self) -> NoamHoldAnnealingConf:
         """Raise ValueError if warm-up or hold has two lengths, or both are longer than the run."""
-        for part in ("warmup", "hold"):
-            if (
-                getattr(self, f"{part}_steps") is not None
-                and getattr(self, f"{part}_ratio") is not None
-            ):
-                raise ValueError(f"give {part}_steps or {part}_ratio, not both")
+        if self.warmup_steps is not None and self.warmup_ratio is not None:
+            raise ValueError("give warmup_steps or warmup_ratio, not both")
+        if self.hold_steps is not None and self.hold_ratio is not None:
+            raise ValueError("give hold_steps or hold_ratio, not both")
 
         if self.warmup_steps is None and self.warmup_ratio is None:
             raise ValueError(
@@ -158,12 +156,16 @@ class NoamHoldAnnealingConf(Schedule):
     @property
     def warmup(self) -> int:
         """Optimizer steps of the rise."""
-        return self.warmup_steps or max(1, round((self.warmup_ratio or 0) * self.max_steps))
+        if self.warmup_steps is not None:
+            return self.warmup_steps
+        return max(1, round((self.warmup_ratio or 0) * self.max_steps))
 
     @property
     def hold(self) -> int:
         """Optimizer steps at the full rate."""
-        return self.hold_steps or round((self.hold_ratio or 0) * self.max_steps)
+        if self.hold_steps is not None:
+            return self.hold_steps
+        return round((self.hold_ratio or 0) * self.max_steps)
 
 
 SCHEDULER_CONFS: dict[str, type[Schedule]] = {

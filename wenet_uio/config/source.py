@@ -117,20 +117,22 @@ class SourceConf(Section):
         if not isinstance(values, dict):
             return values
 
-        values, known_keys = _rename_keys(values), _all_keys()
+        renamed = _rename_keys(values)
+        known_keys = _all_keys()
         # An unknown key may be a misspelled required one; it is the problem then.
-        if values.keys() <= known_keys:
-            cls._require_keys(values)
-        cls._refuse_lost_keys(values)
+        if renamed.keys() <= known_keys:
+            cls._require_keys(renamed)
+        cls._refuse_lost_keys(renamed)
 
         keys_of_other_types = known_keys - cls.model_fields.keys()
-        return {key: value for key, value in values.items() if key not in keys_of_other_types}
+        return {key: value for key, value in renamed.items() if key not in keys_of_other_types}
 
     @classmethod
     def _require_keys(cls, values: Mapping[str, Any]) -> None:
         """Raise a ValueError if a required key is missing or empty."""
-        required = (name for name, field in cls.model_fields.items() if field.is_required())
-        if missing := [name for name in required if not values.get(name)]:
+        required = [name for name, field in cls.model_fields.items() if field.is_required()]
+        missing = [name for name in required if not values.get(name)]
+        if missing:
             raise ValueError(f"a source of type {values['type']} needs {' and '.join(missing)}")
 
     @classmethod
@@ -151,12 +153,16 @@ class SourceConf(Section):
         return self
 
     def inheriting(self, group: SourceConf, files: tuple[str, ...]) -> SourceConf:
-        """Return this source with the keys that only its group sets, as a part of `files`."""
-        inherited = {
-            name: getattr(group, name)
-            for name in INHERITED
-            if name in type(self).model_fields and getattr(self, name) is None
-        }
+        """Return this source with the keys of INHERITED that its group has and it has not.
+
+        Args:
+            files: the files of sources that include it, from the outermost to the innermost.
+        """
+        inherited: dict[str, Any] = {}
+        for name in INHERITED:
+            if name in type(self).model_fields and getattr(self, name) is None:
+                inherited[name] = getattr(group, name)
+
         conf = self.model_copy(update=inherited)
         conf._files = files
         return conf
@@ -171,12 +177,15 @@ class SourceConf(Section):
 
     @property
     def own_tags(self) -> dict[str, Any]:
-        """`tags`, and the languages as tags."""
-        names = ("language", "source_language", "target_language", "questions_language")
-        return {
-            **{name: getattr(self, name) for name in names if getattr(self, name) is not None},
-            **self.tags,
-        }
+        """`tags`, and the languages as tags; a tag of the same name wins."""
+        tags: dict[str, Any] = {}
+        for name in ("language", "source_language", "target_language", "questions_language"):
+            language = getattr(self, name)
+            if language is not None:
+                tags[name] = language
+
+        tags.update(self.tags)
+        return tags
 
 
 Conf = TypeVar("Conf", bound=SourceConf)
@@ -232,7 +241,8 @@ def parse_source(values: Any) -> SourceConf:
 
 
 def _split_weighted(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a source whose paths have weights as a group of sources; any other source as it is.
+    """Return a source whose lists are `[path, weight]` each as a group of sources, one for each
+    path; any other source as it is.
 
     Raises:
         ValueError: not every path has one weight.
@@ -242,8 +252,9 @@ def _split_weighted(values: Mapping[str, Any]) -> Mapping[str, Any]:
     if not has_weights(lists):
         return values
 
+    # Keys of every type of sources go to the group, the others to each of its members.
     group: dict[str, Any] = {}
-    shared: dict[str, Any] = {}  # keys that every member gets
+    shared: dict[str, Any] = {}
     for key, value in named.items():
         if key in SourceConf.model_fields and key != "type":
             group[key] = value
@@ -263,19 +274,23 @@ AnySource = Annotated[
 @lru_cache
 def source_sections() -> Mapping[type[SourceConf], tuple[str, ...]]:
     """Return {section: names of its types} of this installation, in the order of SOURCES."""
-    names_of: dict[type[SourceConf], tuple[str, ...]] = {}
+    names_by_section: dict[type[SourceConf], tuple[str, ...]] = {}
     for name, use in SOURCES.items():
         if Loaded(use).is_installed:
             section = source_type(name).section
-            names_of[section] = (*names_of.get(section, ()), name)
+            names_by_section[section] = (*names_by_section.get(section, ()), name)
 
-    return names_of
+    return names_by_section
 
 
 @lru_cache
 def _all_keys() -> frozenset[str]:
-    """Return the keys that a type of sources has."""
-    return frozenset(name for section in source_sections() for name in section.model_fields)
+    """Return the keys of all types of sources."""
+    keys: set[str] = set()
+    for section in source_sections():
+        keys.update(section.model_fields)
+
+    return frozenset(keys)
 
 
 def _types_having(key: str) -> list[str]:
@@ -294,13 +309,15 @@ def _rename_keys(values: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: a key is there under both of its names.
     """
-    values = {name: value for name, value in values.items() if name not in ORDER_OF_NEMO}
-    for name in NEMO_NAMES.keys() & values.keys():
-        if NEMO_NAMES[name] in values:
-            raise ValueError(f"{name} and {NEMO_NAMES[name]} are one key: give one of them")
-        values[NEMO_NAMES[name]] = values.pop(name)
+    renamed = {name: value for name, value in values.items() if name not in ORDER_OF_NEMO}
+    for nemo_name, name in NEMO_NAMES.items():
+        if nemo_name not in renamed:
+            continue
+        if name in renamed:
+            raise ValueError(f"{nemo_name} and {name} are one key: give one of them")
+        renamed[name] = renamed.pop(nemo_name)
 
-    return values
+    return renamed
 
 
 WEIGHTED = ("manifest_filepath", "tarred_audio_filepaths", "shar_path")
@@ -308,8 +325,12 @@ WEIGHTED = ("manifest_filepath", "tarred_audio_filepaths", "shar_path")
 
 
 def has_weights(lists: Mapping[str, Any]) -> bool:
-    """Tell whether a path in the values of some keys of WEIGHTED has a weight."""
-    items = itertools.chain.from_iterable(map(_items, lists.values()))
+    """Tell whether a path has a weight.
+
+    Args:
+        lists: {key of WEIGHTED: its paths}.
+    """
+    items = itertools.chain.from_iterable(_list_items(paths) for paths in lists.values())
     return any(_item_weight(item) is not None for item in items)
 
 
@@ -321,20 +342,21 @@ def without_weights(paths: Any) -> Any:
 
 
 def weighted_members(lists: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the paths and the weight of each source.
+    """Return the paths and the weight of each source, as {key: path, "weight": weight}.
 
     Args:
-        lists: the values of some keys of WEIGHTED. The first items of all lists are one source, and
-            so on.
+        lists: {key of WEIGHTED: its paths}. The first items of all lists are one source, and so on.
 
     Raises:
         ValueError: the lists differ in length, or not every source has one weight.
     """
-    if len({len(_items(paths)) for paths in lists.values()}) != 1:
+    columns = [_list_items(paths) for paths in lists.values()]
+    lengths = {len(column) for column in columns}
+    if len(lengths) != 1:
         raise ValueError(f"{' and '.join(lists)} of paths with weights need as many items")
 
-    members = []
-    for items in zip(*map(_items, lists.values()), strict=True):
+    members: list[dict[str, Any]] = []
+    for items in zip(*columns, strict=True):  # the items of one source
         weights = {_item_weight(item) for item in items} - {None}
         if len(weights) != 1:
             raise ValueError(
@@ -342,12 +364,14 @@ def weighted_members(lists: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "weight"
             )
         paths = [item if _item_weight(item) is None else item[0] for item in items]
-        members.append({**dict(zip(lists, paths, strict=True)), "weight": weights.pop()})
+        member: dict[str, Any] = dict(zip(lists, paths, strict=True))
+        member["weight"] = weights.pop()
+        members.append(member)
 
     return members
 
 
-def _items(paths: Any) -> Sequence[Any]:
+def _list_items(paths: Any) -> Sequence[Any]:
     """Return the items of a list of paths; none of a single path."""
     return paths if isinstance(paths, (list, tuple)) else ()
 

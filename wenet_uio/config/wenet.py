@@ -127,16 +127,16 @@ def refuse_other_parts(
         ConfigError: one line with these parts. Their keys are not checked, because they are unknown
             too.
     """
-    keys_of_other_parts = [
-        key
-        for key, names in OTHER_PARTS.items()
-        if isinstance(values.get(key), str) and values[key] in names
-    ]
-    if keys_of_other_parts:
-        descriptions = "; ".join(
-            f"{key}: {values[key]} (known: {', '.join(known[key])})" for key in keys_of_other_parts
+    descriptions: list[str] = []
+    for key, names in OTHER_PARTS.items():
+        name = values.get(key)
+        if isinstance(name, str) and name in names:
+            descriptions.append(f"{key}: {name} (known: {', '.join(known[key])})")
+
+    if descriptions:
+        raise ConfigError(
+            f"{where}: WeNet's parts that do not exist here: {'; '.join(descriptions)}"
         )
-        raise ConfigError(f"{where}: WeNet's parts that do not exist here: {descriptions}")
 
 
 def from_wenet(values: dict[str, Any], where: str) -> dict[str, Any]:
@@ -165,7 +165,12 @@ def from_wenet(values: dict[str, Any], where: str) -> dict[str, Any]:
     if isinstance(model, str) and model in FAMILIES:
         _rename_labels(values, family_of(model).exchange.wenet_labels)
 
-    dropped = [".".join(path) for path in without_effect.KEYS if _remove_key(values, path)]
+    dropped: list[str] = []
+    for path in without_effect.KEYS:
+        was_there = _remove_key(values, path)
+        if was_there:
+            dropped.append(".".join(path))
+
     if dropped:
         warn_once(f"{where}: keys of WeNet that change nothing here: {', '.join(dropped)}")
 
@@ -179,24 +184,26 @@ def to_wenet(config: Config) -> dict[str, Any]:
     section `wenet_uio`, so WeNet computes as if they had their defaults. At the top level a key is
     left out if it is null by default and null.
     """
-    dump = config.model_dump(mode="json")
-    top = type(config).model_fields
-    values: dict[str, Any] = {
-        key: value
-        for key, value in dump.items()
-        if value is not None or top[key].default is not None
-    }
-    for section, names in LATE_KEYS.items():
-        values[section] |= _set_apart(config, values, (section,), names)
+    fields = type(config).model_fields
+    values: dict[str, Any] = {}
+    for key, value in config.model_dump(mode="json").items():
+        if value is not None or fields[key].default is not None:
+            values[key] = value
 
-    our_keys = _take_own_sections(config, values)
+    # Older versions of WeNet fail on these keys, so only those with other values stay.
+    for section, names in LATE_KEYS.items():
+        changed = _pop_changed_keys(config, values, (section,), names)
+        values[section].update(changed)
+
+    our_keys = _pop_own_sections(config, values)
     if config.model in FAMILIES:
         values["model"] = config.family.name
 
-    _rename_labels(
-        values, {ours: theirs for theirs, ours in config.family.exchange.wenet_labels.items()}
-    )
-    return values | ({OWN: our_keys} if our_keys else {})
+    wenet_names = {ours: theirs for theirs, ours in config.family.exchange.wenet_labels.items()}
+    _rename_labels(values, wenet_names)
+    if our_keys:
+        values[OWN] = our_keys
+    return values
 
 
 def add_last_id(values: dict[str, Any], where: str) -> None:
@@ -208,47 +215,64 @@ def add_last_id(values: dict[str, Any], where: str) -> None:
     """
     size = values.get("output_dim") or values.get("vocab_size")
     tokenizer = values.setdefault("tokenizer_conf", {})
-    if isinstance(size, int) and isinstance(tokenizer, dict) and "special_tokens" not in tokenizer:
-        tokenizer["special_tokens"] = {"<sos>": size - 1, "<eos>": size - 1}
+    if not isinstance(size, int) or not isinstance(tokenizer, dict):
+        return
+
+    if "special_tokens" not in tokenizer:
+        last_id = size - 1
+        tokenizer["special_tokens"] = {"<sos>": last_id, "<eos>": last_id}
         log.info(
             "%s: no special_tokens, so <sos> and <eos> are the last id %d, as in WeNet",
             where,
-            size - 1,
+            last_id,
         )
 
 
-def _take_own_sections(config: Config, values: dict[str, Any]) -> dict[str, Any]:
-    """Remove the keys of OWN_KEYS from `values`, in place; sections of those without their
-    default.
+def _pop_own_sections(config: Config, values: dict[str, Any]) -> dict[str, Any]:
+    """Remove the keys that WeNet does not know (OWN_KEYS) from `values`, in place.
+
+    Returns:
+        sections with those of them that do not have their default.
     """
     our_keys: dict[str, Any] = {}
     for path, names in OWN_KEYS.items():
-        if kept := _set_apart(config, values, path, names):
-            section = our_keys
-            for key in path:
-                section = section.setdefault(key, {})
-            section |= kept
+        changed = _pop_changed_keys(config, values, path, names)
+        if not changed:
+            continue
+
+        section = our_keys
+        for key in path:
+            section = section.setdefault(key, {})
+        section.update(changed)
 
     return our_keys
 
 
-def _set_apart(
+def _pop_changed_keys(
     config: Config, values: dict[str, Any], path: tuple[str, ...], names: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Remove the keys `names` of the section at `path` from `values`, in place; those without their
-    default.
-    """
-    section, conf = values, config
-    for key in path:
-        section, conf = section[key], getattr(conf, key)
+    """Remove the keys `names` from the section at `path` of a dumped config, in place.
 
-    fields = type(conf).model_fields
-    removed = {name: section.pop(name) for name in names if name in section}
-    return {
-        name: value
-        for name, value in removed.items()
-        if getattr(conf, name) != fields[name].default
-    }
+    Args:
+        config: from which `values` were dumped.
+
+    Returns:
+        {key: value} of those that do not have their default.
+    """
+    section: Any = values
+    conf: Any = config
+    for key in path:
+        section = section[key]
+        conf = getattr(conf, key)
+
+    changed: dict[str, Any] = {}
+    for name in names:
+        if name in section:
+            value = section.pop(name)
+            if getattr(conf, name) != type(conf).model_fields[name].default:
+                changed[name] = value
+
+    return changed
 
 
 def _merge_sections(values: dict[str, Any], more: Mapping[str, Any]) -> None:
@@ -268,9 +292,12 @@ def _renew_dataset(values: dict[str, Any]) -> None:
     A dataset_conf of 2021 has keys of OF_2021, and none of the sections that replaced them.
     """
     dataset = values.get("dataset_conf")
-    if not isinstance(dataset, dict) or not OF_2021.keys() & dataset.keys():
+    if not isinstance(dataset, dict):
         return
-    if set(OF_2021.values()) & dataset.keys():
+
+    has_old_keys = not OF_2021.keys().isdisjoint(dataset)
+    has_new_sections = not dataset.keys().isdisjoint(OF_2021.values())
+    if not has_old_keys or has_new_sections:
         return
 
     for key, section in OF_2021.items():
@@ -320,7 +347,7 @@ def _move_cmvn(values: dict[str, Any]) -> None:
         values["cmvn_conf"] = at_the_top
 
     conf = values.get("cmvn_conf")
-    # As WeNet writes it without CMVN
+    # WeNet writes `is_json_cmvn: null` without CMVN.
     if isinstance(conf, dict) and conf.get("is_json_cmvn", True) is None:
         del conf["is_json_cmvn"]
 
@@ -329,25 +356,19 @@ def _move_split_with_space(values: dict[str, Any]) -> None:
     """Move `split_with_space`, which was in dataset_conf before there was tokenizer_conf, in
     place.
     """
-    dataset = values.get("dataset_conf")
-    if (
-        isinstance(dataset, dict)
-        and "split_with_space" in dataset
-        and values.get("tokenizer_conf") is None
-    ):
+    dataset = _find_section(values, "dataset_conf")
+    if "split_with_space" in dataset and values.get("tokenizer_conf") is None:
         values["tokenizer_conf"] = {"split_with_space": dataset.pop("split_with_space")}
 
 
 def _rename_labels(values: dict[str, Any], names: Mapping[str, str]) -> None:
-    """Rename special tokens, in place: some families of WeNet have names of their own."""
-    if not names:
-        return
-
+    """Rename special tokens, in place, by {name: new name}: some families of WeNet have names of
+    their own.
+    """
     conf = _find_section(values, "tokenizer_conf")
-    if isinstance(conf.get("special_tokens"), dict):
-        conf["special_tokens"] = {
-            names.get(label, label): number for label, number in conf["special_tokens"].items()
-        }
+    ids = conf.get("special_tokens")
+    if names and isinstance(ids, dict):
+        conf["special_tokens"] = {names.get(label, label): ids[label] for label in ids}
 
 
 def _remove_key(values: dict[str, Any], path: tuple[str, ...]) -> bool:

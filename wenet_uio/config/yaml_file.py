@@ -67,31 +67,28 @@ def parse_yaml(text: str, where: str) -> Any:
                 f"more than {MOST_VALUES} values; do its aliases (*name) repeat each other?"
             )
 
-        if twice := _find_repeated_key(node):
-            raise yaml.YAMLError(twice)
+        repeated_key = _find_repeated_key(node)
+        if repeated_key:
+            raise yaml.YAMLError(repeated_key)
 
         return loader.construct_document(node)
     except RecursionError:
         raise ConfigError(f"{where}: its values are nested too deeply") from None
-    except (
-        yaml.YAMLError,
-        ValueError,
-        OverflowError,
-    ) as error:
-        # ValueError: 2024-13-01 is no date
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        # ValueError: 2024-13-01 is no date.
         raise ConfigError(f"{where}: not yaml: {' '.join(str(error).split())}") from None
 
 
 def _compose_document(text: str) -> tuple[Any, yaml.Node | None]:
     """Return the loader of a text, and its only document.
 
-    PyYAML's parser in C is five times as fast. It sees only texts that both parsers read alike and
-    in which nothing can be nested so deeply that it would crash. Messages are those of the parser
-    in Python.
+    PyYAML's parser in C is five times as fast. It gets only texts that both parsers read alike and
+    in which nothing can be nested so deeply that it would crash.
     """
-    is_flat = len(text) < 1 << 16 and sum(map(text.count, "[{")) < 50
+    brackets = text.count("[") + text.count("{")
+    is_flat = len(text) < 1 << 16 and brackets < 50
     if is_flat and hasattr(yaml, "CSafeLoader") and PLAIN.fullmatch(text):
-        with suppress(yaml.YAMLError):
+        with suppress(yaml.YAMLError):  # the parser in Python then gives the message
             loader = yaml.CSafeLoader(text)
             return loader, loader.get_single_node()
 
@@ -100,7 +97,7 @@ def _compose_document(text: str) -> tuple[Any, yaml.Node | None]:
 
 
 def _count_values(node: yaml.Node, sizes: dict[int, int]) -> int:
-    """Return the number of values that a node stands for, at most MOST_VALUES + 1.
+    """Return the number of values that a node of yaml stands for, at most MOST_VALUES + 1.
 
     Values are counted before they are made: aliases of aliases, and merges of them, grow
     exponentially.
@@ -110,7 +107,7 @@ def _count_values(node: yaml.Node, sizes: dict[int, int]) -> int:
         sizes: {id of a node: its size} of the nodes counted so far, so that aliases take no time.
     """
     if id(node) not in sizes:
-        # Until its parts are counted: an alias of itself is endless
+        # Until its parts are counted, the node counts as too large: an alias of itself is endless.
         sizes[id(node)] = MOST_VALUES + 1
         parts: list[yaml.Node] = []
         if isinstance(node, yaml.SequenceNode):
@@ -130,34 +127,41 @@ def _find_repeated_key(node: yaml.Node) -> str:
 
     Several merges (`<<`) in one mapping are no error, because all of them count.
     """
-    nodes, visited = [node], set()
-    while nodes:
-        node = nodes.pop()
-        if id(node) in visited:  # an alias, maybe of a mapping that it is in
+    to_visit = [node]
+    visited: set[int] = set()
+    while to_visit:
+        current = to_visit.pop()
+        if id(current) in visited:  # an alias, maybe of a mapping that it is in
             continue
 
-        visited.add(id(node))
-        if isinstance(node, yaml.SequenceNode):
-            nodes.extend(node.value)
-        elif isinstance(node, yaml.MappingNode):
-            keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-            repeated = _first_repeated(keys)
-            if repeated:
-                return repeated
+        visited.add(id(current))
+        if isinstance(current, yaml.SequenceNode):
+            to_visit += current.value
+        elif isinstance(current, yaml.MappingNode):
+            scalar_keys = [key for key, _ in current.value if isinstance(key, yaml.ScalarNode)]
+            repeated_key = _first_repeated_key(scalar_keys)
+            if repeated_key:
+                return repeated_key
 
-            for key, value in node.value:
-                nodes += [key, value]
+            for key, value in current.value:
+                to_visit += [key, value]
 
     return ""
 
 
-def _first_repeated(keys: Sequence[yaml.ScalarNode]) -> str:
-    """Return the first of the keys of a mapping that occurs a second time."""
-    lines: dict[tuple[str, str], int] = {}
-    for key in keys:
-        name, line = (key.tag, key.value), key.start_mark.line + 1
-        if name in lines and key.tag != MERGE:
-            return f"line {line}: the key {key.value} is given twice, first on line {lines[name]}; remove one of them"
-        lines[name] = line
+def _first_repeated_key(keys: Sequence[yaml.ScalarNode]) -> str:
+    """Return the first key of a mapping that occurs a second time, with its lines; empty if there
+    is none.
+    """
+    line_by_key: dict[tuple[str, str], int] = {}
+    for node in keys:
+        key = (node.tag, node.value)  # by the tag, the text "1" is another key than the number 1
+        line = node.start_mark.line + 1
+        if key in line_by_key and node.tag != MERGE:
+            return (
+                f"line {line}: the key {node.value} is given twice, first on line "
+                f"{line_by_key[key]}; remove one of them"
+            )
+        line_by_key[key] = line
 
     return ""
