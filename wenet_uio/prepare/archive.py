@@ -88,7 +88,7 @@ def unpack_into(archive: str | Path, folder: str | Path) -> None:
         ValueError: the archive is damaged or cut short, or has a member that is not a file or
             folder or leads out of `folder`; members before it are there.
     """
-    with _damage_is_named(archive):
+    with _name_damage(archive):
         with open(archive, "rb") as file:
             is_zip = file.read(len(ZIP)) == ZIP
 
@@ -97,7 +97,7 @@ def unpack_into(archive: str | Path, folder: str | Path) -> None:
 
 
 @contextmanager
-def _damage_is_named(archive: str | Path) -> Iterator[None]:
+def _name_damage(archive: str | Path) -> Iterator[None]:
     """Turn errors of the archive into a ValueError that names it.
 
     Errors of the system, such as a full disk, pass.

@@ -213,13 +213,14 @@ def write_audio(wavs: Sequence[tuple[str, str]], folder: Path) -> dict[str, str]
 
                 wav, key, cell = lines_by_row[number]
                 data = _audio_bytes(row[cell.column])
-                if data:
-                    path = folder / f"{_file_name(key)}.{cell.suffix}"
-                    with written_aside(path) as file_of_key:
-                        file_of_key.write(data)
-                    paths[wav] = str(path)
-                else:
+                if not data:
                     without_audio.append(f"{file}: {key}")
+                    continue
+
+                path = folder / f"{_file_name(key)}.{cell.suffix}"
+                with written_aside(path) as audio_file:
+                    audio_file.write(data)
+                paths[wav] = str(path)
 
     if without_audio and not paths:
         raise ListError(

@@ -292,11 +292,6 @@ def by_key(key: str) -> bytes:
     return key.encode()
 
 
-def without_spaces(name: str) -> str:
-    """Replace spaces in a name, since keys of tables have none."""
-    return "_".join(name.split())
-
-
 def recording_names(wavs: Iterable[str]) -> dict[str, str]:
     """Name recordings, as {wav: name}.
 
@@ -305,7 +300,7 @@ def recording_names(wavs: Iterable[str]) -> dict[str, str]:
     names: dict[str, str] = {}
     taken: set[str] = set()
     for wav in dict.fromkeys(wavs):
-        stem = without_spaces(Path(wav).stem)
+        stem = "_".join(Path(wav).stem.split())  # keys of tables have no spaces
         name, number = stem, 1
         while name in taken:
             number += 1

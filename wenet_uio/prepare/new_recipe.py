@@ -26,6 +26,9 @@ RECIPES=$(wenet-uio recipe home) || { echo "error: wenet-uio recipe home fails; 
 would be an option of the recipe."""
 
 
+EXISTS = "exists already: remove it, or choose another name"
+
+
 def recipe_home() -> Path:
     """Return the folder of path.sh, tools/ and examples/: the clone, or their copies in the installed
     package, which setup.py makes.
@@ -81,7 +84,7 @@ def require_new(folder: Path, name: str) -> None:
             f"{name!r} is not a valid folder name: expected letters, digits, '_', '-', '.'"
         )
     if folder.exists():
-        raise _exists(folder)
+        raise ValueError(f"{folder} {EXISTS}")
     require_writable(folder)
 
 
@@ -129,13 +132,8 @@ def _copied_aside(template: Path, folder: Path) -> Iterator[Path]:
             yield aside
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            raise _exists(folder) from error
+            raise ValueError(f"{folder} {EXISTS}") from error
         raise
-
-
-def _exists(folder: Path) -> ValueError:
-    """Return the error for a recipe that is there."""
-    return ValueError(f"{folder} exists already: remove it, or choose another name")
 
 
 def _with_home(script: str, folder: Path) -> str:

@@ -69,11 +69,11 @@ def run_commands(
         results = pool.map(_run_command, commands, files.values())
         reasons = dict(zip(commands, results, strict=True))  # empty for a command that succeeds
 
-    failures = [
-        f"{key_of_command[command]}: `{command}` {reasons[command]}"
-        for command in commands
-        if reasons[command]
-    ]
+    failures: list[str] = []
+    for command, reason in reasons.items():
+        if reason:
+            failures.append(f"{key_of_command[command]}: `{command}` {reason}")
+
     if failures and not allow_bad:
         raise ListError(
             f"{path}: {len(failures)} of {len(commands)} commands fail; --allow_bad leaves them "

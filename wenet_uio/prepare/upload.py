@@ -72,11 +72,11 @@ def put_shards(
 
     record = Path(f"{remote_list}.uploaded.json")
     uploads = _read_record(record)
-    jobs: list[_Job] = []
+    jobs: list[_ShardUpload] = []
     for shard, uri in zip(shards, uris, strict=True):
         index_uri = f"{uri}.idx"
         earlier = {uri: uploads.get(uri), index_uri: uploads.get(index_uri)}
-        jobs.append(_Job(shard, uri, earlier))
+        jobs.append(_ShardUpload(shard, uri, earlier))
 
     copied = 0
     try:
@@ -103,7 +103,7 @@ class _Upload(NamedTuple):
     """As of `Version`, of the object."""
 
 
-class _Job(NamedTuple):
+class _ShardUpload(NamedTuple):
     """A shard to copy."""
 
     shard: str
@@ -132,7 +132,7 @@ def _store_folder(target: str) -> str:
     return folder
 
 
-def _put_shard(job: _Job) -> tuple[bool, dict[str, _Upload]]:
+def _put_shard(job: _ShardUpload) -> tuple[bool, dict[str, _Upload]]:
     """Copy a shard and its index; return whether the shard was copied, and the uploads by URI."""
     index = f"{job.uri}.idx"
     _, upload_of_index = _put_file(str(sidecar_of(job.shard)), index, job.uploads[index])

@@ -140,19 +140,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "[[a.json,0.7],[b.json,0.3]]",
     )
     parser.add_argument(
-        "--data_type",
-        choices=("raw", "shard"),
-        default="raw",
-        help="type of the data list",
+        "--data_type", choices=("raw", "shard"), default="raw", help="type of the data list"
     )
     parser.add_argument("--config", help="train.yaml: its filter_conf and tokenizer are used")
     parser.add_argument(
-        "--num_bins",
-        "--buckets",
-        "-b",
-        type=int,
-        default=30,
-        help="bins of duration",
+        "--num_bins", "--buckets", "-b", type=int, default=30, help="bins of duration"
     )
     parser.add_argument(
         "--num_token_bins",
@@ -174,20 +166,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lang_field", "--lang-field", help="field with the language of a text (default: lang)"
     )
-    parser.add_argument(
-        "--min_duration",
-        "-l",
-        type=float,
-        metavar="SECONDS",
-        help="leave out shorter utterances (default: no limit)",
-    )
-    parser.add_argument(
-        "--max_duration",
-        "-u",
-        type=float,
-        metavar="SECONDS",
-        help="leave out longer utterances (default: no limit)",
-    )
+    for name, short, left_out in (("min", "-l", "shorter"), ("max", "-u", "longer")):
+        parser.add_argument(
+            f"--{name}_duration",
+            short,
+            type=float,
+            metavar="SECONDS",
+            help=f"leave out {left_out} utterances (default: no limit)",
+        )
 
     parser.add_argument(
         "--token_outlier_threshold",

@@ -141,10 +141,14 @@ class Checker:
     def _check_span(self, part: Part, reader: BatchReader, span: Span) -> None:
         """Check consecutive rows: first the audio, then the text with its tokens."""
         rows = self.corpus.rows(span.shard)
-        kept = self.measure.keep(self.planned.rows(span.shard))[0] if self.measure else None
+        is_kept = np.ones(len(rows), bool)  # (samples,) by the filters of training
+        if self.measure is not None:
+            is_kept, _ = self.measure.keep(self.planned.rows(span.shard))
+
         for row in range(span.first, span.last):
             part.rows += 1
-            place, key = (span.shard, row), rows.key(row)
+            place = (span.shard, row)
+            key = rows.key(row)
             has_audio = rows.sample_rate[row] != TEXT_ONLY
             seconds = float(rows.seconds[row]) if has_audio else None
 
@@ -154,18 +158,19 @@ class Checker:
                 part.findings.append(Finding(skip.reason, key, skip.detail, place))
                 continue
 
-            self._check_text(part, place, key, text.strip(), seconds)
-            for kind, names in oddities(text.strip()):
-                detail = f"{names} in: {visible(text.strip())[:SHOWN_TEXT]}"
+            text = text.strip()
+            self._check_text(part, place, key, text, seconds)
+            for kind, names in oddities(text):
+                detail = f"{names} in: {visible(text)[:SHOWN_TEXT]}"
                 part.findings.append(Finding(kind, key, detail, place))
-            if self.tokenizer is not None and text.strip():
-                tokens = self._checked_tokens(part, place, key, text.strip(), fields)
-                if kept is None or kept[row]:
+            if self.tokenizer is not None and text:
+                tokens = self._split_checked(part, place, key, text, fields)
+                if is_kept[row]:
                     self._filter_tokens(part, len(tokens), seconds)
                 if has_audio:
                     self._check_ctc_path(part, place, key, tokens)
 
-    def _checked_tokens(
+    def _split_checked(
         self, part: Part, place: tuple[int, int], key: str, text: str, fields: Mapping[str, Any]
     ) -> list[str]:
         """Return the tokens of a text, checked; none if its language is not known."""

@@ -110,9 +110,7 @@ class SeriesCollector:
         """Take the next batch of the epoch."""
         self._frames += [piece.frames.astype(np.int32) for piece in batch.pieces]
         self._shards += [piece.shards.astype(np.int32) for piece in batch.pieces]
-        frames = sum(int(piece.frames.sum()) for piece in batch.pieces)
-        padded_frames = sum(piece.padded_frames for piece in batch.pieces)
-        self._batches.append((len(batch), frames, padded_frames, batch.cost))
+        self._batches.append(_batch_numbers(batch))
         self._last.append(batch)
 
     def series(self) -> PlanSeries:
@@ -151,6 +149,13 @@ class SeriesCollector:
         source = self._sources.numbers(np.concatenate(self._shards))
         counts = np.bincount(part * sources + source, minlength=parts * sources)
         return counts.reshape(parts, sources)
+
+
+def _batch_numbers(batch: PlannedBatch) -> tuple[int, int, int, int]:
+    """Return the utterances, frames, padded frames and cost of a batch."""
+    frames = sum(int(piece.frames.sum()) for piece in batch.pieces)
+    padded_frames = sum(piece.padded_frames for piece in batch.pieces)
+    return len(batch), frames, padded_frames, batch.cost
 
 
 def plan_charts(series: PlanSeries) -> list[Markup]:
@@ -208,9 +213,7 @@ class CellCollector:
         if self._total > MOST_BATCHES:
             return
 
-        frames = sum(int(piece.frames.sum()) for piece in batch.pieces)
-        padded_frames = sum(piece.padded_frames for piece in batch.pieces)
-        self._cells.append((len(batch), frames, padded_frames, batch.cost))
+        self._cells.append(_batch_numbers(batch))
         if is_next_of_head and self._head_utterances + len(batch) <= MOST_UTTERANCES:
             self._head.append(batch)
             self._head_utterances += len(batch)

@@ -126,6 +126,7 @@ def _summarise_plan(
     padded_frames = attrgetter("padded_frames")
     frame_skew = skew_of_steps(account.padded, rest, world_size, size_of=padded_frames)
     order_correlation, mates_again = _compare_epochs(account.batch_numbers, next_plan)
+    lengths = account.lengths[:whole:world_size]  # of the batches of the first rank
     return PlanReport(
         utterances=planned,
         hours=round(account.stored_seconds() / 3600, 4),
@@ -143,7 +144,7 @@ def _summarise_plan(
         same_shard=round(_mean_or(np.array(account.same_shard), 0.0), 4),
         order_correlation=round(order_correlation, 4),
         mates_again=round(mates_again, 4),
-        length_correlation=round(_correlation_with_next(account.lengths[:whole:world_size]), 4),
+        length_correlation=round(_correlate(lengths[:-1], lengths[1:]), 4),
         sources=account.count_by_source(),
         lanes=plan.lanes,
         seconds=0.0,
@@ -254,11 +255,6 @@ def _count_pairs(groups: np.ndarray) -> int:
     """Return the number of pairs of samples that are in the same group."""
     _, counts = np.unique(groups, return_counts=True)
     return int((counts * (counts - 1)).sum()) // 2
-
-
-def _correlation_with_next(values: np.ndarray) -> float:
-    """Return the correlation of each value with the one behind it."""
-    return _correlate(values[:-1], values[1:])
 
 
 def _correlate(first: np.ndarray, second: np.ndarray) -> float:
