@@ -287,9 +287,8 @@ class SndfileDecoder:
             AudioError: the audio is damaged, or does not have the channel.
         """
         first, last = excerpt.samples(self.sample_rate, self.num_samples)
-        return self.check_sound(
-            excerpt.join_blocks(self.blocks(first, last, self.dtype_for(excerpt)))
-        )
+        blocks = self.blocks(first, last, self.dtype_for(excerpt))
+        return self.check_sound(excerpt.join_blocks(blocks))
 
     def know(self, known: Known) -> None:
         """Take what a parser of the format knows better than libsndfile. Call this before `read`."""
@@ -328,11 +327,12 @@ class SndfileDecoder:
         if self._last_seek is not None:
             start = min(start, self._last_seek)
         position = self._seek_or_stay(start)
-        size = max(1, BLOCK // self.channels)
+        most_samples = max(1, BLOCK // self.channels)
         while position < last:
             check_interruption()
+            count = min(most_samples, last - position)
             try:
-                block = self._file.read(min(size, last - position), dtype=dtype, always_2d=True)
+                block = self._file.read(count, dtype=dtype, always_2d=True)
             except soundfile.LibsndfileError as error:
                 raise AudioError(
                     f"damaged, or cut short, after sample {position} ({error.error_string})"
@@ -447,9 +447,9 @@ class AvDecoder:
         Raises:
             AudioError: the audio is damaged, or does not have the channel.
         """
-        return _checked_floats(
-            excerpt.join_blocks(self._blocks(*excerpt.samples(self.sample_rate)))
-        )
+        first, last = excerpt.samples(self.sample_rate)
+        waveform = excerpt.join_blocks(self._blocks(first, last))
+        return _checked_floats(waveform)
 
     def close(self) -> None:
         """Close FFmpeg's handle."""
@@ -466,7 +466,9 @@ class AvDecoder:
             if frame.end > first and self.keeps_samples:
                 self._kept.append(frame)
 
-            block = frame.samples.T[max(0, first - frame.start) : max(0, last - frame.start)]
+            first_in_frame = max(0, first - frame.start)
+            last_in_frame = max(0, last - frame.start)
+            block = frame.samples.T[first_in_frame:last_in_frame]  # (samples, channels)
             if len(block):
                 yield block
             if frame.end >= last:
@@ -538,10 +540,14 @@ def segment_samples(
     Raises:
         AudioError: a time is negative or not finite.
     """
-    if not (math.isfinite(start) and start >= 0 and (end is None or math.isfinite(end))):
+    start_is_valid = math.isfinite(start) and start >= 0
+    end_is_valid = end is None or math.isfinite(end)
+    if not (start_is_valid and end_is_valid):
         raise AudioError(f"not a segment: from {start} s to {end} s")
+
     last = num_samples if end is None else min(num_samples, round(end * sample_rate))
-    return min(round(start * sample_rate), last), last
+    first = min(round(start * sample_rate), last)
+    return first, last
 
 
 def why_past_the_end(start: float, end: float | None, seconds: float) -> str | None:
@@ -552,6 +558,10 @@ def why_past_the_end(start: float, end: float | None, seconds: float) -> str | N
         end: seconds; None is the end of the audio.
         seconds: of the audio between start and end.
     """
-    if end is None or end - start - seconds <= LENGTH_TOLERANCE:
+    if end is None:
+        return None
+
+    missing_seconds = end - start - seconds
+    if missing_seconds <= LENGTH_TOLERANCE:
         return None
     return f"the segment ends at {end:.2f} s, the audio at {start + seconds:.2f} s"

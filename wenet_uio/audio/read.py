@@ -154,7 +154,7 @@ def audio_info(source: Source) -> AudioInfo:
     Raises:
         AudioError: the audio cannot be read, or has no samples.
     """
-    key = _counted_key(source)
+    key = _counted_key(source)  # None: its length is not remembered
     if key is not None and key in _counted:
         return _counted[key]
 
@@ -167,7 +167,8 @@ def audio_info(source: Source) -> AudioInfo:
 
     if key is not None:
         if len(_counted) >= MOST_COUNTED:
-            _counted.pop(next(iter(_counted)))
+            oldest = next(iter(_counted))
+            _counted.pop(oldest)
         _counted[key] = info
     return info
 
@@ -391,16 +392,14 @@ def _open_encoded(encoded: Encoded) -> Decoder:
         return kaldi_features(encoded, 0, size)
     if is_tensor(head):
         array = load_array(bytes_between(encoded, 0, size))
-        return (
-            features_of_array(array)
-            if is_features(array)
-            else ArrayDecoder(samples_of_array(array))
-        )
+        if is_features(array):
+            return features_of_array(array)
+        return ArrayDecoder(samples_of_array(array))
 
     if head.startswith(ID3):
         start, tags = _end_of_tags(encoded)
         if tags > 1 or frame_of(bytes_between(encoded, start, start + 4)) is None:
-            # Some programs put the tag before other formats, too, or a second tag.
+            # Several tags, or a tag before another format than mp3: decoders do not skip them.
             untagged = memoryview(bytes_between(encoded, start, size))
             return _open_audio(untagged, *_size_and_head(untagged))
 
@@ -509,13 +508,14 @@ def _size_and_head(encoded: Encoded) -> tuple[int, bytes]:
     Raises:
         AudioError: there are none.
     """
-    if isinstance(encoded, (memoryview, PartialFile)):
-        size = encoded.size if isinstance(encoded, PartialFile) else len(encoded)
-        head = bytes_between(encoded, 0, HEAD)
+    if isinstance(encoded, PartialFile):
+        size = encoded.size
+    elif isinstance(encoded, memoryview):
+        size = len(encoded)
     else:
-        file = encoded.fileno()
-        size, head = os.fstat(file).st_size, os.pread(file, HEAD, 0)
+        size = os.fstat(encoded.fileno()).st_size
 
+    head = bytes_between(encoded, 0, HEAD)
     if not size:
         raise AudioError("empty: 0 bytes")
 

@@ -108,7 +108,8 @@ def _check_sizes(archive: zipfile.ZipFile, size: int) -> None:
     """
     members = archive.infolist()
     claimed = sum(member.file_size for member in members)
-    if claimed > size or any(member.compress_type != zipfile.ZIP_STORED for member in members):
+    has_compressed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
+    if claimed > size or has_compressed:
         raise AudioError(f"claims {claimed} bytes in a file of {size}; store it with torch.save")
 
 
