@@ -123,13 +123,14 @@ def as_dict(scores: Scores, resamples: int, other: Scores | None = None) -> dict
         other: a second system on the same utterances, to compare with the first.
     """
     counts = scores.counts()
-    record = _counts_record(scores.overall) | {
-        "interval": interval(counts, resamples) if resamples and counts else None,
-        "missing": scores.missing,
-        "extra": scores.extra,
-        "scripts": {name: _counts_record(total) for name, total in scores.scripts.items()},
-        "utterances": dict(zip(scores.utterances, map(_counts_record, counts), strict=True)),
-    }
+    utterance_records = [_counts_record(utterance) for utterance in counts]
+    record: dict[str, Any] = {**_counts_record(scores.overall)}
+    record["interval"] = interval(counts, resamples) if resamples and counts else None
+    record["missing"] = scores.missing
+    record["extra"] = scores.extra
+    record["scripts"] = {name: _counts_record(total) for name, total in scores.scripts.items()}
+    record["utterances"] = dict(zip(scores.utterances, utterance_records, strict=True))
+
     if other is not None:
         comparison = compare(counts, other.counts(), resamples)
         record["compared"] = _counts_record(other.overall) | comparison._asdict()

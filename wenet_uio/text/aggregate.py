@@ -197,16 +197,21 @@ class AggregateTokenizer(Tokenizer):
         Raises:
             UnknownLanguageError: no language is stated, or it has no tokenizer.
         """
-        names = OF_LANGUAGE[role] if role == "source" else (self.lang_field, *OF_LANGUAGE[role])
+        field_names = OF_LANGUAGE[role]
+        if role != "source":
+            field_names = (self.lang_field, *field_names)
+
+        # The first field that states a language counts; tags of the source win over the sample.
         stated = {**fields, **self._tags}
-        language = next((str(stated[name]) for name in names if stated.get(name)), None)
+        languages = [str(stated[name]) for name in field_names if stated.get(name)]
+        language = languages[0] if languages else None
         if language in self._tokenizers:
             return self._tokenizers[language]
 
         known = ", ".join(self._tokenizers)
         if language is None:
             raise UnknownLanguageError(
-                f"none of the fields {', '.join(names)} says the language; known: {known}"
+                f"none of the fields {', '.join(field_names)} says the language; known: {known}"
             )
 
         raise UnknownLanguageError(f"language {language!r} has no tokenizer; known: {known}")
