@@ -36,11 +36,9 @@ def dropped(x: torch.Tensor, rate: float) -> torch.Tensor:
 
     # An int16 is one of STEPS numbers from -STEPS / 2: the lowest `dropped_steps` of them drop an
     # element. The mask is 0 or 1 in the type of x: the product with bools is five times as slow.
-    kept = torch.ge(
-        draws[: x.numel()].view(x.shape),
-        dropped_steps - STEPS // 2,
-        out=torch.empty(x.shape, dtype=x.dtype),
-    )
+    draws = draws[: x.numel()].view(x.shape)
+    first_kept = dropped_steps - STEPS // 2
+    kept = torch.ge(draws, first_kept, out=torch.empty(x.shape, dtype=x.dtype))
     return x * kept.mul_(STEPS / (STEPS - dropped_steps))
 
 
@@ -65,9 +63,9 @@ def attended(
     if rate == 0.0 and fast:
         return scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)
 
-    return _attended_in_training(
-        query, key, value, bias, rate, query.size(3) ** -0.5 if scale is None else scale
-    )
+    if scale is None:
+        scale = query.size(3) ** -0.5
+    return _attended_in_training(query, key, value, bias, rate, scale)
 
 
 @torch.jit.unused
@@ -85,9 +83,14 @@ def _attended_in_training(
             query, key, value, attn_mask=bias, dropout_p=rate, scale=scale
         )
 
-    scores = torch.matmul(query * scale, key.transpose(2, 3))
-    weights = (scores if bias is None else scores + bias).softmax(dim=3)
-    return torch.matmul(dropped(weights, rate) if rate > 0.0 else weights, value)
+    scores = torch.matmul(query * scale, key.transpose(2, 3))  # (B, H, Q, K)
+    if bias is not None:
+        scores = scores + bias
+
+    weights = scores.softmax(dim=3)
+    if rate > 0.0:
+        weights = dropped(weights, rate)
+    return torch.matmul(weights, value)
 
 
 @torch.jit.unused

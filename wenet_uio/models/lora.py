@@ -63,22 +63,22 @@ def merge_lora(weights: Mapping[str, torch.Tensor], conf: LoraConf) -> dict[str,
                 f"{conf.lora_rank}"
             )
 
-        weight = merged[f"{layer}.weight"]
-        merged[f"{layer}.weight"] = (
-            weight.double() + conf.lora_alpha / conf.lora_rank * high @ low
-        ).to(weight.dtype)
+        weight = merged[f"{layer}.weight"]  # (out, in)
+        summed = weight.double() + conf.lora_alpha / conf.lora_rank * high @ low
+        merged[f"{layer}.weight"] = summed.to(weight.dtype)
 
     return merged
 
 
 def _refuse_lacking(weights: Mapping[str, torch.Tensor], layers: Iterable[str]) -> None:
     """Raise a ValueError if a layer with low-rank weights lacks one of them, or its own weight."""
-    needed = (f"{layer}.{name}" for layer in layers for name in ("weight", "lora_B"))
-    if missing := [name for name in needed if name not in weights]:
-        raise ValueError(
-            f"low-rank weights (LoRA) without the weights that they change: {missing[0]} is missing; "
-            "give a file that has both, such as epoch_7.pt of the run"
-        )
+    for layer in layers:
+        for name in (f"{layer}.weight", f"{layer}.lora_B"):
+            if name not in weights:
+                raise ValueError(
+                    f"low-rank weights (LoRA) without the weights that they change: {name} is "
+                    "missing; give a file that has both, such as epoch_7.pt of the run"
+                )
 
 
 def add_lora(model: nn.Module, conf: LoraConf) -> None:

@@ -75,10 +75,15 @@ class LabelSmoothingLoss(nn.Module):
         """
         valid = target != self.ignore_id
         log_probs = logits.float().log_softmax(dim=2)
-        label = log_probs.gather(2, target.masked_fill(~valid, 0).unsqueeze(2)).squeeze(2)
-        loss = self.constant - (self.confidence - self.spread) * label
+        labels = target.masked_fill(~valid, 0).unsqueeze(2)
+        label_log_probs = log_probs.gather(2, labels).squeeze(2)  # (B, U)
+
+        # c log p(label) + s * (sum of all log p - log p(label)), subtracted from the constant.
+        loss = self.constant - (self.confidence - self.spread) * label_log_probs
         if self.spread > 0.0:
             loss = loss - self.spread * log_probs.sum(dim=2)
 
         total = loss.masked_fill(~valid, 0.0).sum()
-        return total / (valid.sum().clamp(min=1) if self.normalize_length else target.size(0))
+        if self.normalize_length:
+            return total / valid.sum().clamp(min=1)
+        return total / target.size(0)

@@ -66,11 +66,8 @@ class TransducerJoint(nn.Module):
 
         blank, tokens = self.blank_pred(x), self.token_pred(x)
         if tokens.dtype in (torch.float16, torch.bfloat16):
-            # log-probabilities need more than 16 bits
-            blank, tokens = (
-                blank.float(),
-                tokens.float(),
-            )
+            # Log-probabilities need more than 16 bits.
+            blank, tokens = blank.float(), tokens.float()
 
         tokens = tokens.log_softmax(dim=-1) + nn.functional.logsigmoid(-blank)
         return torch.cat((nn.functional.logsigmoid(blank), tokens), dim=-1)

@@ -64,9 +64,10 @@ class Transducer(ASRModel):
 
     def loss_weights(self, cr_weight: float | None = None) -> dict[str, float]:
         """Return {name of a loss: its weight in `loss`}; attention, CTC, then the transducer."""
-        weights = super().loss_weights(cr_weight)
-        first = {name: weights.pop(name) for name in ("loss_att", "loss_ctc")}
-        return {**first, "loss_rnnt": self.transducer_weight, **weights}
+        others = super().loss_weights(cr_weight)
+        weights = {"loss_att": others.pop("loss_att"), "loss_ctc": others.pop("loss_ctc")}
+        weights["loss_rnnt"] = self.transducer_weight
+        return weights | others
 
     def _losses(
         self,
@@ -101,18 +102,21 @@ class Transducer(ASRModel):
         """Return the mean loss over utterances, 0-d. An utterance without frames has loss 0.
         Arguments as in CTC.forward.
         """
-        labels = pad(
-            target.masked_fill(target == self.ignore_id, self.blank), (1, 1), value=self.blank
-        )
+        target = target.masked_fill(target == self.ignore_id, self.blank)
+        labels = pad(target, (1, 1), value=self.blank)  # (B, U + 2)
         predicted, _ = self.predictor(labels[:, :-1], self.predictor.start(len(labels)))
-        units = torch.stack((torch.full_like(labels, self.blank), labels), dim=2)[:, 1:]
+
+        # Blank and the next label, the units that can follow each label.
+        blanks = torch.full_like(labels, self.blank)
+        units = torch.stack((blanks, labels), dim=2)[:, 1:]  # (B, U + 1, 2)
         frames = lengths.clamp(min=1)
         log_probs = lattice_log_probs(
             self.joint, encoder_out, predicted, units, (frames, target_lengths)
         )
         losses = rnnt_losses(log_probs, frames, target_lengths)
+        has_no_frames = (lengths == 0).to(losses.device, non_blocking=True)
 
-        return losses.masked_fill((lengths == 0).to(losses.device, non_blocking=True), 0.0).mean()
+        return losses.masked_fill(has_no_frames, 0.0).mean()
 
 
 def build(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> Transducer:

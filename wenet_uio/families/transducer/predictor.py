@@ -46,10 +46,9 @@ def lacks_16_bits(x: torch.Tensor) -> bool:
     """
     if x.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
         return False
-    return (
-        torch.get_autocast_dtype("cpu") != torch.bfloat16
-        or not torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    )
+    if torch.get_autocast_dtype("cpu") != torch.bfloat16:
+        return True
+    return not torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 class RnnPredictor(Predictor):
@@ -72,14 +71,12 @@ class RnnPredictor(Predictor):
         """Return zeros (N, layers, hidden_size) for the hidden state, and the same for the cell
         state.
         """
-        return [
-            self.embed.weight.new_zeros(batch, self.rnn.num_layers, self.rnn.hidden_size)
-            for _ in range(2)
-        ]
+        shape = (batch, self.rnn.num_layers, self.rnn.hidden_size)
+        return [self.embed.weight.new_zeros(shape), self.embed.weight.new_zeros(shape)]
 
     def forward(self, tokens: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
         """Add tokens (N, U) to `state` -> outputs (N, U, output_size), the new state."""
-        hidden, cell = (part.transpose(0, 1).contiguous() for part in state)
+        hidden, cell = state[0].transpose(0, 1).contiguous(), state[1].transpose(0, 1).contiguous()
         x = self.embed_dropout(self.embed(tokens))
         # torch documents is_scripting, but torch.jit.__all__ does not list it.
         if torch.jit.is_scripting() or not lacks_16_bits(x):  # pyright: ignore[reportPrivateImportUsage]

@@ -195,9 +195,11 @@ def _grow_by_token(
     rows, place = choice // labels.size(1), choice % labels.size(1)
     token = labels.gather(1, place)
 
-    parents, tokens, confidences = (_take_rows(values, rows) for values in beam.growth)
+    parents = _take_rows(beam.growth.parents, rows)
+    tokens = _take_rows(beam.growth.tokens, rows)
+    confidences = _take_rows(beam.growth.confidences, rows)
     tokens[:, :, count] = token
-    chosen = rows * log_probs.size(2) + token
+    chosen = rows * log_probs.size(2) + token  # numbers of (sequence, token) in (K * V)
     confidences[:, :, count] = log_probs.flatten(1).gather(1, chosen).exp()
 
     # The predictor takes the B * K sequences as one batch.
@@ -274,13 +276,16 @@ def _best_sequences(
         confidences=on_path(tuple(beam.growth.confidences for beam in reached)),
     )
     hashes = _take_rows(hashes, path)
-    states = zip(*(beam.state for beam in reached), strict=True)
+    state: list[torch.Tensor] = []
+    for number in range(len(before.state)):
+        state.append(on_path(tuple(beam.state[number] for beam in reached)))
+
     best = _Beam(
         scores=torch.where(active, sums, before.scores),
         hashes=hashes,
         growth=_no_growth(hashes),
         predicted=on_path(tuple(beam.predicted for beam in reached)),
-        state=[on_path(tensors) for tensors in states],
+        state=state,
         scored=on_path(tuple(beam.scored for beam in reached)),
     )
     return best, growth
@@ -293,7 +298,7 @@ def _place_numbers(like: torch.Tensor) -> torch.Tensor:
 
 def _take_rows(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """Return the rows (B, K) of values (B, N, ...) -> (B, K, ...)."""
-    index = rows.view(*rows.shape, *[1] * (values.dim() - 2))
+    index = rows.view(list(rows.shape) + [1] * (values.dim() - 2))  # (B, K, 1, ...)
     return values.gather(1, index.expand(*rows.shape, *values.shape[2:]))
 
 

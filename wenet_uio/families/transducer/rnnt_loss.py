@@ -63,7 +63,8 @@ def lattice_log_probs(
     groups = (tensor.split(utterances) for tensor in (encoder_out, predicted, units, *lengths))
     log_probs_of_groups: list[torch.Tensor] = []
     for encoded, before, following, num_frames, num_labels in zip(*groups, strict=True):
-        longest, most = _longest(num_frames, frames), 1 + _longest(num_labels, places - 1)
+        longest = _longest(num_frames, frames)
+        most = 1 + _longest(num_labels, places - 1)
         before, following = before[:, :most], following[:, :most]
 
         pieces: list[torch.Tensor] = []
@@ -137,13 +138,14 @@ class _Paths(torch.autograd.Function):
     def forward(
         ctx: Any, log_probs: torch.Tensor, lengths: torch.Tensor, target_lengths: torch.Tensor
     ) -> torch.Tensor:
-        counts = (
-            count.to(log_probs.device, non_blocking=True) for count in (lengths, target_lengths)
-        )
-        blank, label, ends = _lattice_arcs(log_probs.detach().double(), *counts)
+        lengths = lengths.to(log_probs.device, non_blocking=True)
+        target_lengths = target_lengths.to(log_probs.device, non_blocking=True)
+        blank, label, ends = _lattice_arcs(
+            log_probs.detach().double(), lengths, target_lengths
+        )  # (U + 1, B, T + 1) each
         blank_sums = pad(blank[..., :-1].cumsum(dim=2), (1, 0))
         beta = _backward_log_probs(blank_sums, label, ends)
-        total = beta[0, :, :1]
+        total = beta[0, :, :1]  # (B, 1): all paths from the start
 
         if ctx.needs_input_grad[0]:
             alpha = _forward_log_probs(blank_sums, label)
@@ -169,20 +171,22 @@ class _Paths(torch.autograd.Function):
 def _lattice_arcs(
     log_probs: torch.Tensor, lengths: torch.Tensor, target_lengths: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return blanks and labels, both (U + 1, B, T + 1), of log-probabilities (B, T, U + 1, 2), and
-    where the paths end.
+    """Return the log-probabilities of blank and of the next label at frame t after u labels, both (U +
+    1, B, T + 1), from log_probs (B, T, U + 1, 2), and where the paths end, a bool of that shape.
 
     Padding has blanks 0 and labels -inf, so that no path goes through it.
     """
-    blank, label = pad(log_probs, (0, 0, 0, 0, 0, 1)).permute(3, 2, 0, 1).contiguous()
+    one_frame_more = pad(log_probs, (0, 0, 0, 0, 0, 1))  # (B, T + 1, U + 1, 2)
+    blank, label = one_frame_more.permute(3, 2, 0, 1).contiguous()
     frame = torch.arange(blank.size(2), device=blank.device)
     place = torch.arange(blank.size(0), device=blank.device).view(-1, 1, 1)
     lengths, target_lengths = lengths.view(1, -1, 1), target_lengths.view(1, -1, 1)
     within = frame < lengths
     blank = torch.where(within & (place <= target_lengths), blank, 0.0)
     label = torch.where(within & (place < target_lengths), label, -torch.inf)
+    ends = (frame == lengths) & (place == target_lengths)
 
-    return blank, label, (frame == lengths) & (place == target_lengths)
+    return blank, label, ends
 
 
 def _forward_log_probs(blank_sums: torch.Tensor, label: torch.Tensor) -> torch.Tensor:

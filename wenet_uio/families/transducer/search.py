@@ -35,21 +35,18 @@ def rnnt_greedy_search(
     # The frame of each utterance, and the number of tokens that it has taken in that frame.
     frame, tokens_in_frame = torch.zeros_like(lengths), torch.zeros_like(lengths)
     scores = torch.zeros(batch, device=lengths.device)
-    state = model.predictor.start(batch)
-    predicted, state = model.predictor(
-        torch.full((batch, 1), model.blank, device=lengths.device), state
-    )
-    steps: list[torch.Tensor] = []
+    blanks = torch.full((batch, 1), model.blank, device=lengths.device)
+    predicted, state = model.predictor(blanks, model.predictor.start(batch))
+    steps: list[torch.Tensor] = []  # (B, 3) each: token or -1, frame, confidence
 
     # A step takes an utterance at most one frame further, so the host asks the device, and waits
     # for its answer, only after as many steps as the most frames that an utterance still has.
     while (most_frames_left := int((lengths - frame).max())) > 0:
         for _ in range(most_frames_left):
             active = frame < lengths
-            encoded = encoder_out[rows, frame.clamp(max=encoder_out.size(1) - 1)]
-            best, token = (
-                model.joint(encoded, predicted[:, 0]).float().log_softmax(dim=1).max(dim=1)
-            )
+            encoded = encoder_out[rows, frame.clamp(max=encoder_out.size(1) - 1)]  # (B, D)
+            log_probs = model.joint(encoded, predicted[:, 0]).float().log_softmax(dim=1)
+            best, token = log_probs.max(dim=1)
             scores += best.masked_fill(~active, 0.0)
             grows = active & (token != model.blank)
             # -1 for a step without a token.
@@ -75,27 +72,23 @@ def rnnt_greedy_search(
     nbests: list[NBest] = []
     for path, score in zip(torch.stack(steps, dim=2).cpu(), scores.tolist(), strict=True):
         tokens, frames, confidences = path[:, path[0] >= 0]
-        nbests.append(
-            [
-                Hypothesis(
-                    whole_numbers(tokens), score, whole_numbers(frames), tuple(confidences.tolist())
-                )
-            ]
+        hypothesis = Hypothesis(
+            tuple(tokens.long().tolist()),
+            score,
+            tuple(frames.long().tolist()),
+            tuple(confidences.tolist()),
         )
+        nbests.append([hypothesis])
 
     return nbests
-
-
-def whole_numbers(numbers: torch.Tensor) -> tuple[int, ...]:
-    """Return values of a tensor of any type as integers."""
-    return tuple(numbers.long().tolist())
 
 
 def choose_rows(rows: torch.Tensor, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
     """Return rows of `new` (N, ...) where `rows` (N,) is True, and rows of `old` (N, ...)
     elsewhere.
     """
-    return torch.where(rows.view(-1, *[1] * (new.dim() - 1)), new, old)
+    shape = [len(rows)] + [1] * (new.dim() - 1)
+    return torch.where(rows.view(shape), new, old)
 
 
 def decode_greedily(batch: Decoding[Transducer]) -> list[NBest]:
