@@ -86,13 +86,13 @@ def join_chunks(
     frames = like.size(1)
     cached = [att_cache.size(2) for att_cache, _ in caches]
     longest = max(cached)
-    positions = [embed.position_encoding(at - longest, longest + frames, like) for at in offsets]
+    places = longest + frames  # K = C + T'
+    positions = [embed.position_encoding(offset - longest, places, like) for offset in offsets]
     bias: torch.Tensor | None = None
     if min(cached) < longest:
-        # (B, K): the last `lengths` of the K = C + T' places of a stream hold frames.
-        lengths = torch.tensor(cached, device=like.device).unsqueeze(1) + frames
-        place = torch.arange(longest + frames, device=like.device)
-        has_frame = place >= len(place) - lengths
+        # The last `lengths` of the K places of a stream hold frames.
+        lengths = torch.tensor(cached, device=like.device).unsqueeze(1) + frames  # (B, 1)
+        has_frame = torch.arange(places, device=like.device) >= places - lengths  # (B, K)
         bias = additive(has_frame.unsqueeze(1), like.dtype)
 
     heads, width = traits.att_cache_shape

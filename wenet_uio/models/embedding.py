@@ -29,10 +29,9 @@ def sinusoids(start: int, size: int, dim: int, device: torch.device) -> torch.Te
     sines, odd ones cosines.
     """
     position = torch.arange(start, start + size, dtype=torch.float32, device=device).unsqueeze(1)
-    rate = torch.exp(
-        torch.arange(0, dim, 2, dtype=torch.float32, device=device) * -(math.log(10000.0) / dim)
-    )
-    angle = position * rate
+    channel = torch.arange(0, dim, 2, dtype=torch.float32, device=device)
+    rate = torch.exp(channel * -(math.log(10000.0) / dim))
+    angle = position * rate  # (size, dim / 2)
     return torch.stack((angle.sin(), angle.cos()), dim=2).reshape(1, size, dim)
 
 
@@ -51,10 +50,9 @@ def rotations(start: int, size: int, head_dim: int, device: torch.device) -> tor
     + size - 1.
     """
     position = torch.arange(start, start + size, dtype=torch.float32, device=device).unsqueeze(1)
-    rate = 1.0 / 10000.0 ** (
-        torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim
-    )
-    angle = position * rate
+    channel = torch.arange(0, head_dim, 2, dtype=torch.float32, device=device)
+    rate = 1.0 / 10000.0 ** (channel / head_dim)
+    angle = position * rate  # (size, head_dim / 2)
     return torch.stack((angle.cos(), angle.sin()), dim=2).unsqueeze(0)
 
 
@@ -130,7 +128,8 @@ class WhisperPositionalEncoding(RelPositionalEncoding):
         )
 
     def position_encoding(self, offset: int, size: int, like: torch.Tensor) -> torch.Tensor:
-        """See RelPositionalEncoding.position_encoding.
+        """Return (1, size, dim) encodings of positions from `offset`, with dtype and device of
+        `like`.
 
         Positions of the table are those of the table in longer input, too: published tables are
         rounded.
@@ -138,8 +137,9 @@ class WhisperPositionalEncoding(RelPositionalEncoding):
         known = self.pe[:, offset : offset + size] if offset >= 0 else self.pe[:, :0]
         if known.size(1) == size:
             return known.to(like.dtype)
-        computed = whisper_sinusoids(offset, size, self.dim, like.device)
-        return torch.cat((known, computed[:, known.size(1) :]), dim=1).to(like.dtype)
+
+        beyond_table = whisper_sinusoids(offset, size, self.dim, like.device)[:, known.size(1) :]
+        return torch.cat((known, beyond_table), dim=1).to(like.dtype)
 
     def place(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Add the encodings `positions` (1 or B, T, dim) to x (B, T, dim)."""

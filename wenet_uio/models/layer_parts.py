@@ -104,8 +104,8 @@ class MixtureOfExperts(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Apply the module: (..., D) -> (..., D)."""
-        frames = x.reshape(-1, x.size(-1))
-        scores, chosen = torch.topk(self.gate(frames), self.active, dim=1)
+        frames = x.reshape(-1, x.size(-1))  # (N, D)
+        scores, chosen = torch.topk(self.gate(frames), self.active, dim=1)  # (N, active)
         weights = scores.float().softmax(dim=1).to(x.dtype)
         total = torch.zeros_like(frames)
 
@@ -139,9 +139,9 @@ def recomputed(layer: Callable[..., Any], *inputs: Any) -> Any:
 
     Nothing is prepared for a backward pass that a frozen layer on frozen inputs does not have.
     """
-    if not any(map(_needs_gradient, (layer, *inputs))):
-        return layer(*inputs)
-    return checkpoint(layer, *inputs, use_reentrant=False)
+    if any(_needs_gradient(part) for part in (layer, *inputs)):
+        return checkpoint(layer, *inputs, use_reentrant=False)
+    return layer(*inputs)
 
 
 def _needs_gradient(part: Any) -> bool:

@@ -127,11 +127,11 @@ class LayeredEncoder(Encoder):
         between: list[Intermediate] | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Encode a batch; `between` receives the frames after the blocks of `inter_ctc`."""
-        # Shorter than one window: the lengths become 0
-        if feats.size(1) <= self.embed.right_context:
-            window = (0, self.embed.right_context + 1 - feats.size(1))
-            # Ids (B, T) have no features
-            feats = pad(feats, (0, 0, *window) if feats.dim() == 3 else window)
+        missing_frames = self.embed.right_context + 1 - feats.size(1)
+        if missing_frames > 0:
+            # Shorter than one window: the lengths become 0. Ids (B, T) have no feature axis to skip.
+            padding = (0, missing_frames) if feats.dim() == 2 else (0, 0, 0, missing_frames)
+            feats = pad(feats, padding)
 
         if self.global_cmvn is not None:
             feats = self.global_cmvn(feats)
@@ -173,7 +173,7 @@ class LayeredEncoder(Encoder):
         """Apply layer `place`, and what `inter_ctc` does after it."""
         x = self._layer(place, x, bias, pos_emb, padded)
         inter = self.inter_ctc
-        if inter is None or place + 1 not in inter.blocks:
+        if inter is None or place + 1 not in inter.blocks:  # blocks count from 1
             return x
         if between is None and inter.conditioning is None:
             return x
@@ -182,8 +182,10 @@ class LayeredEncoder(Encoder):
         if between is not None:
             lengths = (~padded[:, :: self.strides[place]]).sum(dim=(1, 2))
             between.append(Intermediate(frames, lengths))
+        if inter.conditioning is not None:
+            x = x + inter.condition(frames)
 
-        return x if inter.conditioning is None else x + inter.condition(frames)
+        return x
 
     @torch.jit.unused
     def _layer(
@@ -197,20 +199,15 @@ class LayeredEncoder(Encoder):
         """Apply layer `place`. Training may skip the layer, or compute its activations again to
         save memory.
         """
-        layer = self.encoders[place]
-        if (
-            self.training
-            and self.drop_rates[place] > 0.0
-            and bool(torch.rand(()) < self.drop_rates[place])
-        ):
+        layer, drop_rate = self.encoders[place], self.drop_rates[place]
+        may_skip = self.training and drop_rate > 0.0
+        if may_skip and bool(torch.rand(()) < drop_rate):
             # All ranks exchange all gradients, so a skipped layer needs gradients too: zeros.
-            return x + 0.0 * sum(
-                weight.sum() for weight in layer.parameters() if weight.requires_grad
-            )
+            trained = [weight for weight in layer.parameters() if weight.requires_grad]
+            return x + 0.0 * sum(weight.sum() for weight in trained)
 
-        return run_layer(
-            layer, self.gradient_checkpointing and self.training, x, bias, pos_emb, padded
-        )
+        recomputes = self.gradient_checkpointing and self.training
+        return run_layer(layer, recomputes, x, bias, pos_emb, padded)
 
     @torch.jit.unused
     def _attention_mask(
@@ -242,15 +239,17 @@ class LayeredEncoder(Encoder):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Encode one chunk (1, T, F) of one utterance -> (1, chunk, D), and both caches."""
         x, pos_emb, att_cache, cnn_cache = self._begin_chunk(xs, offset, att_cache, cnn_cache)
-        forget = frames_to_forget(pos_emb.size(1), required_cache_size)
+        all_frames = pos_emb.size(1)  # those of the cache and of the chunk
         bias: torch.Tensor | None = None
         if att_mask is not None:
-            bias = additive(att_mask[:, :, : pos_emb.size(1)], x.dtype)
+            bias = additive(att_mask[:, :, :all_frames], x.dtype)
 
         x, att_pasts, cnn_pasts = self._chunk_blocks(
             x, bias, pos_emb, att_cache.unsqueeze(1), cnn_cache
         )
-        return x, torch.cat([past[:, :, forget:] for past in att_pasts]), torch.stack(cnn_pasts)
+        forget = frames_to_forget(all_frames, required_cache_size)
+        next_att_cache = torch.cat([past[:, :, forget:] for past in att_pasts])
+        return x, next_att_cache, torch.stack(cnn_pasts)
 
     def _chunk_blocks(
         self,
@@ -278,7 +277,9 @@ class LayeredEncoder(Encoder):
                 att_pasts.append(att_present)
             cnn_pasts.append(cnn_cache[i] if cnn_present is None else cnn_present)
 
-        return self.after_norm(x) if self.normalize_before else x, att_pasts, cnn_pasts
+        if self.normalize_before:
+            x = self.after_norm(x)
+        return x, att_pasts, cnn_pasts
 
     @torch.jit.unused
     def forward_chunks(
@@ -317,7 +318,8 @@ class LayeredEncoder(Encoder):
         Returns:
             See `_chunk_blocks`.
         """
-        x = self.embed.pos_enc.place(x, pos_emb[:, pos_emb.size(1) - x.size(1) :])
+        cached = pos_emb.size(1) - x.size(1)
+        x = self.embed.pos_enc.place(x, pos_emb[:, cached:])
         return self._chunk_blocks(x, bias, pos_emb, att_cache, cnn_cache)
 
     def _begin_chunk(
@@ -341,12 +343,8 @@ class LayeredEncoder(Encoder):
             cnn_cache = x.new_zeros(len(self.encoders), 1, channels, frames)
 
         cached = att_cache.size(2)
-        return (
-            x,
-            self.embed.position_encoding(offset - cached, cached + x.size(1), x),
-            att_cache,
-            cnn_cache,
-        )
+        pos_emb = self.embed.position_encoding(offset - cached, cached + x.size(1), x)
+        return x, pos_emb, att_cache, cnn_cache
 
     @torch.jit.unused
     def use_inter_ctc(self, inter_ctc: InterCtc) -> None:

@@ -44,13 +44,15 @@ def encode_for_training(
     if isinstance(encoder, LayeredEncoder) and encoder.inter_ctc is not None:
         frames, lengths, between = encoder.encode_between(*inputs, chunk_size)
     else:
-        frames, lengths = (model.training_encoder or encoder)(*inputs, chunk_size)
+        encode = model.training_encoder or encoder
+        frames, lengths = encode(*inputs, chunk_size)
 
     if feats_lengths.device != feats.device:
-        of_inputs = model.input_lengths(feats_lengths)
-        lengths = encoder_lengths(encoder, of_inputs, feats.size(1), frames.size(1))
+        # The losses need lengths on the host, which waits for no accelerator if it computes them.
+        input_lengths = model.input_lengths(feats_lengths)
+        lengths = encoder_lengths(encoder, input_lengths, feats.size(1), frames.size(1))
         if isinstance(encoder, LayeredEncoder):
-            embedded = embedded_lengths(encoder, of_inputs, feats.size(1))
+            embedded = embedded_lengths(encoder, input_lengths, feats.size(1))
             between = lengths_between(encoder, between, embedded)
 
     return Encoded(frames, lengths, between)
@@ -61,12 +63,13 @@ def lengths_between(
 ) -> list[Intermediate]:
     """Return what the blocks gave, with the lengths that follow from those of the input layer (B,)."""
     blocks = encoder.inter_ctc.blocks if encoder.inter_ctc is not None else ()
-    return [
-        output._replace(
-            lengths=_reduce_lengths(lengths, encoder.reductions[block - 1], output.frames.size(1))
-        )
-        for output, block in zip(between, blocks, strict=True)
-    ]
+    outputs: list[Intermediate] = []
+    for output, block in zip(between, blocks, strict=True):
+        reduction = encoder.reductions[block - 1]  # blocks count from 1
+        reduced = _reduce_lengths(lengths, reduction, output.frames.size(1))
+        outputs.append(output._replace(lengths=reduced))
+
+    return outputs
 
 
 def encoder_lengths(

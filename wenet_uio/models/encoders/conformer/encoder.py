@@ -54,24 +54,22 @@ class ConformerEncoderLayer(nn.Module):
         for the next chunk; layered_encoder.py has the shapes.
         """
         if self.feed_forward_macaron is not None and self.norm_ff_macaron is not None:
-            half = self.feed_forward_macaron(
-                self.norm_ff_macaron(x) if self.normalize_before else x
-            )
+            normed = self.norm_ff_macaron(x) if self.normalize_before else x
+            half = self.feed_forward_macaron(normed)
             x = torch.add(x, self.dropout(half), alpha=self.ff_scale)
             if not self.normalize_before:
                 x = self.norm_ff_macaron(x)
 
-        attended, att_present = self.attend(
-            self.norm_mha(x) if self.normalize_before else x, bias, pos_emb, padded, att_past
-        )
+        normed = self.norm_mha(x) if self.normalize_before else x
+        attended, att_present = self.attend(normed, bias, pos_emb, padded, att_past)
         x = x + self.dropout(attended)
         if not self.normalize_before:
             x = self.norm_mha(x)
 
         x, cnn_present = self.convolve(x, padded, cnn_past)
 
-        half = self.feed_forward(self.norm_ff(x) if self.normalize_before else x)
-        x = torch.add(x, self.dropout(half), alpha=self.ff_scale)
+        normed = self.norm_ff(x) if self.normalize_before else x
+        x = torch.add(x, self.dropout(self.feed_forward(normed)), alpha=self.ff_scale)
         if not self.normalize_before:
             x = self.norm_ff(x)
         if self.norm_final is not None:
@@ -99,11 +97,12 @@ class ConformerEncoderLayer(nn.Module):
         if self.conv_module is None or self.norm_conv is None:
             return x, None
 
-        convolved, present = self.conv_module(
-            self.norm_conv(x) if self.normalize_before else x, padded, cnn_past
-        )
+        normed = self.norm_conv(x) if self.normalize_before else x
+        convolved, present = self.conv_module(normed, padded, cnn_past)
         x = x + self.dropout(convolved)
-        return x if self.normalize_before else self.norm_conv(x), present
+        if not self.normalize_before:
+            x = self.norm_conv(x)
+        return x, present
 
     def reach(self) -> tuple[int, int] | None:
         """Return how many frames before and after a frame its output depends on; None: all frames."""

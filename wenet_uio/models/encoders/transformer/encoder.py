@@ -40,15 +40,14 @@ class TransformerEncoderLayer(nn.Module):
         """Apply the layer to x (B, T, D), whole utterances or a chunk -> (B, T, D), and both pasts
         for the next chunk; layered_encoder.py has the shapes.
         """
-        residual = x
-        x, att_present = self.self_attn(
-            self.norm1(x) if self.normalize_before else x, bias, pos_emb, att_past
-        )
-        x = residual + self.dropout(x)
+        normed = self.norm1(x) if self.normalize_before else x
+        attended, att_present = self.self_attn(normed, bias, pos_emb, att_past)
+        x = x + self.dropout(attended)
         if not self.normalize_before:
             x = self.norm1(x)
 
-        x = x + self.dropout(self.feed_forward(self.norm2(x) if self.normalize_before else x))
+        normed = self.norm2(x) if self.normalize_before else x
+        x = x + self.dropout(self.feed_forward(normed))
         if not self.normalize_before:
             x = self.norm2(x)
 
