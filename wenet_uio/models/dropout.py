@@ -63,9 +63,8 @@ def attended(
     if rate == 0.0 and fast:
         return scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)
 
-    if scale is None:
-        scale = query.size(3) ** -0.5
-    return _attended_in_training(query, key, value, bias, rate, scale)
+    factor = query.size(3) ** -0.5 if scale is None else scale
+    return _attended_in_training(query, key, value, bias, rate, factor)
 
 
 @torch.jit.unused
