@@ -247,19 +247,19 @@ def _walk_frames(data: bytes) -> Iterator[tuple[int, Frame]]:
     passed over.
     """
     offset = 0
-    is_expected = True  # the frame or tag before ends here, so a header is no coincidence
+    is_header_expected = True  # the frame or tag before ends here, so a header is no coincidence
     while offset + 4 <= len(data):
         frame = frame_of(data[offset : offset + 4])
         end = offset + frame.size if frame else 0
         # Elsewhere, bytes that look like a header are one if a header, a tag or the end follows.
-        if frame and (is_expected or _is_boundary(data, end)):
+        if frame and (is_header_expected or _is_boundary(data, end)):
             if end > len(data):
                 return
             yield offset, frame
             offset = end
-            is_expected = True
+            is_header_expected = True
         else:
-            offset, is_expected = _skip_no_frame(data, offset)
+            offset, is_header_expected = _skip_no_frame(data, offset)
 
 
 def _skip_no_frame(data: bytes, offset: int) -> tuple[int, bool]:
