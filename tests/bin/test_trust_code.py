@@ -1,8 +1,9 @@
-"""A train.yaml of others names operators, which can be any code: commands run them only with
---trust_code.
+"""A train.yaml of others names operators and an encoder, which can be any code: commands import and
+run them only with --trust_code.
 """
 
 import ast
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from wenet_uio.search.recogniser import load_recogniser
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = ("--config", "train.yaml", "--checkpoint", "model.pt")
 CHECKED = (*MODEL, "--check_data", "raw.list", "--num_check", "1")
-COMMANDS = {
+SPEECH_COMMANDS: dict[str, tuple[str, ...]] = {
     "recognize": (
         *MODEL,
         "--modes",
@@ -29,9 +30,22 @@ COMMANDS = {
     ),
     "align": (*MODEL, "--data_list", "raw.list", "--result_dir", "out"),
     "transcribe": ("--model", ".", "--checkpoint", "model.pt", "--device", "cpu", "u1.wav"),
+    "serve": ("--model", ".", "--checkpoint", "model.pt", "--device", "cpu", "--port", "0"),
     "export_jit": (*CHECKED, "--output_file", "final.zip"),
     "export_onnx": (*CHECKED, "--output_dir", "onnx"),
 }
+"""Commands that send audio through the operators of a model."""
+COMMANDS = SPEECH_COMMANDS | {
+    "push": ("model.pt", "org/name", "--license", "apache-2.0", "--dry_run"),
+    "pseudo_lists teacher": ("model.pt", "out"),
+    "pseudo_lists labels": ("--config", "train.yaml", "raw.list", "results", "out.list"),
+    "train": (
+        *("--from", "model.pt", "--config", "own.yaml", "--model_dir", "run", "--device", "cpu"),
+        *("--train_data", "raw.list", "--cv_data", "raw.list"),
+    ),
+}
+PACKAGES = {"export_onnx": "onnxruntime", "serve": "aiohttp"}
+"""{command: package without which it does not run}."""
 ATTACK = {
     "use": "os:system",
     "after": "decode",
@@ -46,10 +60,26 @@ def write_config(*operators: dict) -> None:
     Path("train.yaml").write_text(yaml.safe_dump(CONFIG | {"dataset_conf": dataset_conf}))
 
 
+def write_attacking_encoder() -> None:
+    """Name an encoder whose module leaves the file `ran` when it is imported."""
+    Path("attack.py").write_text("open('ran', 'w').close()\n")
+    Path("train.yaml").write_text(yaml.safe_dump(CONFIG | {"encoder": "attack:Encoder"}))
+
+
+@pytest.fixture(autouse=True)
+def unloaded_attack(folder, monkeypatch):
+    """Let every test import the module `attack` of its own folder anew."""
+    Path("own.yaml").write_text(yaml.safe_dump(CONFIG))
+    monkeypatch.syspath_prepend(folder)
+    yield
+    sys.modules.pop("attack", None)
+
+
 def call(command: str, *options: str) -> None:
-    if command == "export_onnx":
-        pytest.importorskip("onnxruntime")
-    import_module(f"wenet_uio.bin.{command}").main([*COMMANDS[command], *options])
+    if command in PACKAGES:
+        pytest.importorskip(PACKAGES[command])
+    module, *subcommand = command.split()
+    import_module(f"wenet_uio.bin.{module}").main([*subcommand, *COMMANDS[command], *options])
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -63,8 +93,25 @@ def test_operators_of_a_model_are_refused_and_nothing_is_imported_or_run(folder,
     assert not (folder / "ran").exists()
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_encoder_of_another_package_is_refused_and_not_imported(folder, command):
+    write_attacking_encoder()
+    with pytest.raises(ConfigError, match=r"train\.yaml: .*run: attack:Encoder; .*--trust_code"):
+        call(command)
+    assert not (folder / "ran").exists()
+
+
 @pytest.mark.third
 @pytest.mark.parametrize("command", COMMANDS)
+def test_an_encoder_of_another_package_is_imported_with_trust_code(folder, command):
+    write_attacking_encoder()
+    with pytest.raises(ConfigError, match="attack"):
+        call(command, "--trust_code")
+    assert (folder / "ran").exists()
+
+
+@pytest.mark.third
+@pytest.mark.parametrize("command", SPEECH_COMMANDS)
 def test_operators_of_a_model_run_with_trust_code(folder, command):
     write_config(ATTACK)
     with pytest.raises(ConfigError, match="returned int, which cannot be called"):
