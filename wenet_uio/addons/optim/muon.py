@@ -25,7 +25,7 @@ STEP_RMS = 0.2
 
 
 def build(model: nn.Module, config: Config, groups: Groups, **values: Any) -> Muon:
-    """Build the optimizer, see OptimizerKind."""
+    """Return Muon for the weights of a model, in the groups of its learning rates."""
     matrices = hidden_matrices(model, config.vocabulary_size)
     dtype = torch.bfloat16 if config.dtype == "bf16" else torch.float32
     return Muon(groups, matrices, dtype, lr=config.optim_conf.rates[-1], **values)
@@ -37,17 +37,19 @@ def hidden_matrices(model: nn.Module, units: int | None) -> list[torch.Tensor]:
     Layers with `units` outputs are left out, and depthwise convolutions; so are embeddings and
     recurrent layers.
     """
-    layers = (
-        layer
-        for layer in model.modules()
-        if isinstance(layer, nn.Linear)
-        or (isinstance(layer, (nn.Conv1d, nn.Conv2d)) and layer.groups == 1)
-    )
-    return [
-        layer.weight
-        for layer in layers
-        if len(layer.weight) != units and min(_as_matrix(layer.weight).shape) > 1
-    ]
+    matrices: list[torch.Tensor] = []
+    for layer in model.modules():
+        is_convolution = isinstance(layer, (nn.Conv1d, nn.Conv2d)) and layer.groups == 1
+        if not isinstance(layer, nn.Linear) and not is_convolution:
+            continue
+
+        weight = layer.weight
+        is_output = len(weight) == units
+        is_vector = min(flatten_inputs(weight).shape) == 1
+        if not is_output and not is_vector:
+            matrices.append(weight)
+
+    return matrices
 
 
 class Muon(torch.optim.Optimizer):
@@ -80,8 +82,9 @@ class Muon(torch.optim.Optimizer):
         """Return the shapes of the state of a weight after its first step."""
         if id(weight) in self._matrices:
             return StateShapes({"momentum_buffer": weight.shape}, {})
-        of_adam = {"step": torch.Size(), "exp_avg": weight.shape, "exp_avg_sq": weight.shape}
-        return StateShapes(of_adam, {})
+
+        shapes = {"step": torch.Size(), "exp_avg": weight.shape, "exp_avg_sq": weight.shape}
+        return StateShapes(shapes, {})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -98,13 +101,14 @@ class Muon(torch.optim.Optimizer):
         """Change matrices by orthogonal steps; those of one shape are computed together."""
         alike: defaultdict[torch.Size, list[nn.Parameter]] = defaultdict(list)
         for matrix in matrices:
-            alike[_as_matrix(matrix).shape].append(matrix)
+            alike[flatten_inputs(matrix).shape].append(matrix)
 
         for shape, members in alike.items():
-            averages = torch.stack(
+            averages = torch.stack(  # (members, *shape)
                 [self._average_gradient(matrix, group["momentum"]) for matrix in members]
             )
             steps = orthogonal_matrices(averages.to(self._dtype), group["ns_steps"])
+            # The RMS of an orthogonal matrix is 1 / sqrt(its longer side).
             size = group["lr"] * STEP_RMS * max(shape) ** 0.5
             for matrix, step in zip(members, steps, strict=True):
                 matrix.mul_(1 - group["lr"] * group["weight_decay"])
@@ -118,7 +122,7 @@ class Muon(torch.optim.Optimizer):
             state["momentum_buffer"] = torch.zeros_like(matrix)
 
         average = state["momentum_buffer"].lerp_(matrix.grad, 1 - momentum)
-        return _as_matrix(matrix.grad.lerp(average, momentum))
+        return flatten_inputs(matrix.grad.lerp(average, momentum))
 
     def _step_others(self, weights: Sequence[nn.Parameter], group: dict[str, Any]) -> None:
         """Change the other weights by steps of AdamW."""
@@ -155,21 +159,23 @@ class Muon(torch.optim.Optimizer):
 def orthogonal_matrices(matrices: torch.Tensor, steps: int) -> torch.Tensor:
     """Return matrices (N, rows, columns) with the same singular vectors and values near 1.
 
-    The values are made so by Newton-Schulz steps, without a decomposition.
+    The values are made so by Newton-Schulz steps, without a decomposition. The product of such a
+    matrix with its transpose is smaller if the matrix has fewer rows than columns.
     """
     if matrices.size(1) > matrices.size(2):
         return orthogonal_matrices(matrices.mT, steps).mT
 
     a, b, c = COEFFICIENTS
+    # No singular value is above the norm, so that all are now between 0 and 1.
     x = matrices / matrices.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
     for _ in range(steps):
-        gram = x @ x.mT
-        # a x + (b gram + c gram gram) x
-        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+        gram = x @ x.mT  # (N, rows, rows)
+        factor = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)  # b gram + c gram gram
+        x = torch.baddbmm(x, factor, x, beta=a)  # a x + factor x
 
     return x
 
 
-def _as_matrix(weight: torch.Tensor) -> torch.Tensor:
+def flatten_inputs(weight: torch.Tensor) -> torch.Tensor:
     """Return a weight (outputs, *inputs) as a matrix (outputs, inputs)."""
     return weight.flatten(1)

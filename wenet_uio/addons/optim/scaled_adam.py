@@ -50,7 +50,7 @@ class _Stack:
 
 
 def build(_: torch.nn.Module, config: Config, groups: Groups, **values: Any) -> ScaledAdam:
-    """Build the optimizer, see OptimizerKind."""
+    """Return ScaledAdam for the weights of a model, in the groups of its learning rates."""
     return ScaledAdam(groups, lr=config.optim_conf.rates[-1], **values)
 
 
@@ -93,27 +93,30 @@ class ScaledAdam(torch.optim.Optimizer):
     def step(self, closure: Callable[[], float] | None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Change the weights. A weight without gradient has the gradient 0."""
         assert closure is None, "not supported"
-        # A loaded state replaces the views of the stacks.
-        replaced = any(
+        # The state of weights is views of the tensors of stacks. A loaded state is none.
+        is_loaded = any(
             self.state.get(stack.weights[0]) is not stack.first_state for stack in self._stacks
         )
-        if replaced or not self._stacks:
-            self._stacks = [
-                stack for group in self.param_groups for stack in self._stack_group(group)
-            ]
+        if is_loaded or not self._stacks:
+            self._stacks = []
+            for group in self.param_groups:
+                self._stacks += self._stack_group(group)
 
         for group in self.param_groups:
             self._step_group([stack for stack in self._stacks if stack.group is group])
 
     def _step_group(self, stacks: Sequence[_Stack]) -> None:
         """Change the weights of a group, whose gradients are clipped together."""
-        grads = [
-            torch.stack([_gradient_or_zero(weight) for weight in stack.weights]) for stack in stacks
-        ]
+        grads: list[torch.Tensor] = []
+        for stack in stacks:
+            grads.append(torch.stack([_gradient_or_zero(weight) for weight in stack.weights]))
+
         factor = self._clipping_factor(stacks, grads)
         for stack, grad in zip(stacks, grads, strict=True):
+            if factor is not None:
+                grad.mul_(factor)
             values = torch.stack([weight.detach() for weight in stack.weights])
-            _step_stack(stack, values, grad if factor is None else grad.mul_(factor))
+            _step_stack(stack, values, grad)
             for weight, value in zip(stack.weights, values.unbind(), strict=True):
                 weight.copy_(value)
 
@@ -124,14 +127,17 @@ class ScaledAdam(torch.optim.Optimizer):
             steps_done = int(self.state[weight]["step"]) if self.state.get(weight) else 0
             alike[weight.shape, weight.device, steps_done].append(weight)
 
-        return [
-            self._stack_weights(weights, group, steps) for (_, _, steps), weights in alike.items()
-        ]
+        stacks: list[_Stack] = []
+        for (_, _, steps_done), weights in alike.items():
+            stacks.append(self._stack_weights(weights, group, steps_done))
+        return stacks
 
     def _stack_weights(
         self, weights: list[torch.nn.Parameter], group: dict[str, Any], steps_done: int
     ) -> _Stack:
-        """Stack weights that have done the same number of steps; their state becomes views."""
+        """Stack weights that have done the same number of steps. Their state becomes views of the
+        stacked tensors; what it had is kept.
+        """
         values = torch.stack([weight.detach() for weight in weights])
         tensors = {"delta": torch.zeros_like(values), "exp_avg_sq": torch.zeros_like(values)}
         if weights[0].numel() > 1:
@@ -147,6 +153,7 @@ class ScaledAdam(torch.optim.Optimizer):
                     tensor[row] = saved[key]
 
             views = {key: tensor[row] for key, tensor in tensors.items()}
+            # The first weight of a group has the norms of the group for clipping.
             norms = {key: value for key, value in saved.items() if key.startswith("model_norm")}
             self.state[weight] = {"step": step, **views, **norms}
 
@@ -162,7 +169,7 @@ class ScaledAdam(torch.optim.Optimizer):
         group, first_state = stacks[0].group, stacks[0].first_state
         steps_done = int(stacks[0].step)
         scale, period = group["clipping_scale"], group["clipping_update_period"]
-        if scale is None or steps_done == 0:
+        if scale is None or steps_done == 0:  # the first step has no norms before it
             return None
 
         squares = [
@@ -179,7 +186,9 @@ class ScaledAdam(torch.optim.Optimizer):
             first_state["model_norm_threshold"] = median * scale
 
         threshold = first_state.get("model_norm_threshold")
-        return None if threshold is None else (threshold / (norm + TINY)).clamp(max=1.0)
+        if threshold is None:
+            return None
+        return (threshold / (norm + TINY)).clamp(max=1.0)
 
 
 def _norm_median(norms: torch.Tensor, steps_done: int) -> torch.Tensor | None:
@@ -189,13 +198,17 @@ def _norm_median(norms: torch.Tensor, steps_done: int) -> torch.Tensor | None:
     """
     period = len(norms)
     is_early = steps_done in FIRST_ESTIMATES and steps_done < period
-    if not is_early and steps_done % period:
+    is_end_of_period = steps_done % period == 0
+    if not is_early and not is_end_of_period:
         return None
 
-    # Early, the norms that are still missing are zeros, which come first.
-    ordered = norms.sort().values[-steps_done:] if is_early else norms.sort().values
+    ordered = norms.sort().values
+    if is_early:  # the norms that are still missing are zeros, which come first
+        ordered = ordered[-steps_done:]
+
     # As in icefall: twice a quarter of their number, which is the middle for multiples of 4.
-    median = ordered[min(len(ordered) - 1, len(ordered) // 4 * 2)]
+    middle = len(ordered) // 4 * 2
+    median = ordered[min(len(ordered) - 1, middle)]
     return median * (FIRST_ALLOWANCE if is_early else 1.0)
 
 
@@ -210,8 +223,9 @@ def _root_mean_square(values: torch.Tensor) -> torch.Tensor:
 
 
 def _broadcast_numbers(numbers: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """Return numbers (N,) in a shape that multiplies values (N, *shape)."""
-    return numbers.view(-1, *[1] * (values.dim() - 1))
+    """Return numbers (N,) as (N, 1, ...), a shape that multiplies values (N, *shape)."""
+    ones = [1] * (values.dim() - 1)
+    return numbers.view(-1, *ones)
 
 
 def _relative_sum_of_squares(stack: _Stack, grad: torch.Tensor) -> torch.Tensor:
@@ -221,11 +235,15 @@ def _relative_sum_of_squares(stack: _Stack, grad: torch.Tensor) -> torch.Tensor:
     """
     if stack.is_scalar:
         return grad.square().sum() * stack.group["scalar_lr_scale"] ** 2
-    return (grad.flatten(1).square().sum(dim=1) * stack.tensors["param_rms"].square()).sum()
+    squares = grad.flatten(1).square().sum(dim=1)  # (N,)
+    return (squares * stack.tensors["param_rms"].square()).sum()
 
 
 def _step_stack(stack: _Stack, values: torch.Tensor, grad: torch.Tensor) -> None:
-    """Change `values` (N, *shape) of a stack by gradients of the same shape."""
+    """Change `values` (N, *shape) of a stack by gradients of the same shape, in place.
+
+    `delta`, the running average of the steps, is added to the values.
+    """
     group, delta, steps_done = stack.group, stack.tensors["delta"], int(stack.step)
     beta1, beta2 = group["betas"]
     delta.mul_(beta1)
@@ -251,12 +269,13 @@ def _step_stack(stack: _Stack, values: torch.Tensor, grad: torch.Tensor) -> None
 
 
 def _learn_scale(stack: _Stack, values: torch.Tensor, grad: torch.Tensor) -> None:
-    """Record the gradient of each tensor's scale.
+    """Record the gradient of each tensor's scale, its root mean square (RMS).
 
-    At the end of a period, add a step of the scales to delta.
+    At the end of a period, add a step of the scales to `delta`, the running average of the steps.
     """
     group, tensors, steps_done = stack.group, stack.tensors, int(stack.step)
-    period, (beta1, beta2) = group["size_update_period"], group["betas"]
+    period = group["size_update_period"]
+    beta1, beta2 = group["betas"]
     # The gradient of a factor of a tensor is the product of the tensor and its gradient.
     tensors["scale_grads"][:, steps_done % period] = (values * grad).flatten(1).sum(dim=1)
     if steps_done % period != period - 1:
@@ -266,13 +285,15 @@ def _learn_scale(stack: _Stack, values: torch.Tensor, grad: torch.Tensor) -> Non
     if steps_done == 0:
         return
 
+    # As Adam, of one number for each tensor: squares and change are (N,).
     decay = beta2**period
     squares = tensors["scale_exp_avg_sq"]
     squares.mul_(decay).add_(tensors["scale_grads"].square().mean(dim=1), alpha=1 - decay)
-    filled = 1 - decay ** ((steps_done + 1) // period)  # as in `_step_stack`
+    filled = 1 - decay ** ((steps_done + 1) // period)  # share of the average that is no zero
     rate = -group["lr"] * group["scalar_lr_scale"] * filled**0.5
     change = rate * tensors["scale_grads"].sum(dim=1) / (squares.sqrt() + group["eps"])
     change.clamp_(-LARGEST_SCALE_STEP, LARGEST_SCALE_STEP)
     change.masked_fill_(rms < group["param_min_rms"], 0.0)
-    change = torch.minimum(change, (group["param_max_rms"] - rms) / rms)
+    change_to_largest = (group["param_max_rms"] - rms) / rms
+    change = torch.minimum(change, change_to_largest)
     tensors["delta"].addcmul_(values, _broadcast_numbers(change, values), value=1 - beta1)

@@ -21,14 +21,16 @@ MODEL = "model of NeMo"
 
 
 def layout_path(path: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the path of a key in the layout."""
+    """Return the path of a key in the layout: `train_ds.shuffle` for `model.train_ds.shuffle`."""
     first, *below = path
     if first in ("model", "data") and below:
-        name = OTHER_NAMES.get(below[0], below[0])
-        if name in (*LOADERS, *SHARED):
-            return (name, *below[1:])
+        second, *inside = below
+        section = OTHER_NAMES.get(second, second)
+        if section in (*LOADERS, *SHARED):
+            return (section, *inside)
         if first == "model":
             return (MODEL, *below)
+
     return (OTHER_NAMES.get(first, first), *below)
 
 
@@ -87,8 +89,10 @@ def _add_sections(layout: dict[str, Any], key: str, held: dict[str, Any], where:
 def _add_section(layout: dict[str, Any], key: str, value: Any, where: str) -> None:
     """Add a section to the layout, in place; two sections of one name join."""
     present = layout.get(key)
-    if present is None or value is None or present == value:
-        layout[key] = value if present is None else present
+    if present is None:
+        layout[key] = value
+        return
+    if value is None or value == present:
         return
 
     if key in SHARED and isinstance(value, dict) != isinstance(present, dict):
@@ -105,13 +109,13 @@ def _add_section(layout: dict[str, Any], key: str, value: Any, where: str) -> No
     layout[key] = merged(present, value)
 
 
-def _conflicting_keys(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield each key that two sections give two values: its path and both."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in old.keys() & new.keys():
-            yield from _conflicting_keys(f"{path}.{key}", old[key], new[key])
-    elif old != new:
-        yield path, old, new
+def _conflicting_keys(path: str, first: Any, second: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield each key that two sections at `path` give two values: its path and both values."""
+    if isinstance(first, dict) and isinstance(second, dict):
+        for key in first.keys() & second.keys():
+            yield from _conflicting_keys(f"{path}.{key}", first[key], second[key])
+    elif first != second:
+        yield path, first, second
 
 
 def open_loader(section: Any, where: str) -> Any:

@@ -71,9 +71,10 @@ def shared_value(section: Mapping[str, Any], key: str, where: str) -> Any:
     Raises:
         ConfigError: two loaders state two values.
     """
-    loaders = (
-        [section, *_named_loaders(section).values()] if section.get("multi_config") else [section]
-    )
+    loaders = [section]
+    if section.get("multi_config"):
+        loaders += _named_loaders(section).values()
+
     values = [loader[key] for loader in loaders if loader.get(key) is not None]
     if any(value != values[0] for value in values):
         raise ConfigError(
@@ -85,11 +86,12 @@ def shared_value(section: Mapping[str, Any], key: str, where: str) -> Any:
 
 
 def _named_loaders(section: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the loaders of a section with `multi_config`."""
+    """Return the loaders of a section with `multi_config`: its sections whose names are no keys."""
+    keys = {*KNOWN, *NOT_NEEDED, *INSTEAD}
     return {
-        key: value
-        for key, value in section.items()
-        if isinstance(value, dict) and key not in (*KNOWN, *NOT_NEEDED, *INSTEAD)
+        name: value
+        for name, value in section.items()
+        if isinstance(value, dict) and name not in keys
     }
 
 
@@ -98,19 +100,20 @@ def _single_loader(section: dict[str, Any], where: str, notes: list[str]) -> dic
     section = check_keys(section, KNOWN, where, notes)
     section = without_missing_paths(section, where, notes)
     refuse_missing(section, where, "model.train_ds")
+
     sources = loader_sources(section, where)
     kinds = source_kinds(sources)
     check_tokens(section, where, notes, kinds)
-    batch = loader_batches(section, where, notes, kinds)
-    keys = {
-        **mix_text_data(sources, section, where, notes),
-        "filter_conf": loader_filters(section, where, kinds),
-        "batch_conf": batch,
-    }
-    if any("batch_conf" in source for source in sources):
-        keys["per_batch"] = True
+    batch_conf = loader_batches(section, where, notes, kinds)
 
-    return keys
+    data = mix_text_data(sources, section, where, notes)
+    data["filter_conf"] = loader_filters(section, where, kinds)
+    data["batch_conf"] = batch_conf
+    # Ready-made buckets have batches of their own, so that a batch is of one source.
+    if any("batch_conf" in source for source in sources):
+        data["per_batch"] = True
+
+    return data
 
 
 def _joined_loaders(section: dict[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
@@ -238,12 +241,15 @@ def _unweighted(source: Mapping[str, Any]) -> dict[str, Any]:
 
 def _without_batches(section: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
     """Return a loader without filters and sizes of batches, and note them."""
-    if batches := [key for key in BATCHES if key in section]:
+    batches = [key for key in BATCHES if key in section]
+    if batches:
         notes.append(
             f"{where}: {', '.join(batches)}: not read here: validation has batches like those of "
             "training, dataset_conf.batch_conf"
         )
-    if filters := [key for key in FILTERS if key in section]:
+
+    filters = [key for key in FILTERS if key in section]
+    if filters:
         notes.append(
             f"{where}: {', '.join(filters)}: not read here: validation reads every utterance; give "
             "a shorter list as --cv_data"
@@ -254,6 +260,7 @@ def _without_batches(section: Mapping[str, Any], where: str, notes: list[str]) -
             f"{where}.trim_silence: not read here: validation and recognition read whole utterances"
         )
 
-    loader = {key: value for key, value in section.items() if key not in (*BATCHES, *FILTERS)}
+    not_read = (*BATCHES, *FILTERS)
+    loader = {key: value for key, value in section.items() if key not in not_read}
     refuse_missing(loader, where, "model.validation_ds")
     return loader

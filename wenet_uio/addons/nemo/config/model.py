@@ -53,22 +53,25 @@ def check_model(
 
 
 def _suggested_encoder(model: Mapping[str, Any]) -> str:
-    """Return a section for the encoder of NeMo, as far as its keys have equals."""
+    """Return the text of an `encoder` and `encoder_conf` that have the sizes of NeMo's encoder."""
     encoder = model.get("encoder")
-    encoder = encoder if isinstance(encoder, Mapping) else {}
-    conf = {
-        ours: encoder[theirs]
-        for theirs, ours in ENCODER.items()
-        if isinstance(encoder.get(theirs), (int, float))
-    }
+    if not isinstance(encoder, Mapping):
+        encoder = {}
+
+    conf: dict[str, int | float] = {}
+    for nemo_key, our_key in ENCODER.items():
+        value = encoder.get(nemo_key)
+        if isinstance(value, (int, float)):
+            conf[our_key] = value
+
     width, factor = conf.get("output_size"), encoder.get("ff_expansion_factor")
     if isinstance(width, int) and isinstance(factor, int):
         conf["linear_units"] = width * factor
 
-    shown = ", ".join(f"{key}: {value}" for key, value in conf.items())
+    sizes = ", ".join(f"{key}: {value}" for key, value in conf.items())
     is_squeezeformer = "squeeze" in str(encoder.get("_target_", "")).lower()
     name = "squeezeformer" if is_squeezeformer else "conformer"
-    return f"encoder: {name} and encoder_conf: {{{shown or 'output_size: 256, num_blocks: 12'}}}"
+    return f"encoder: {name} and encoder_conf: {{{sizes or 'output_size: 256, num_blocks: 12'}}}"
 
 
 WORD_PIECES = "vocab.txt"
@@ -123,7 +126,7 @@ def tokenizer_keys(section: Any, where: str, notes: list[str]) -> dict[str, Any]
 
 
 def _without_neutral(section: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return a section without keys that are off."""
+    """Return the section of a tokenizer without keys of NeMo that are off; refuse those that are on."""
     if section.get("custom_tokenizer"):
         changes = ["~model.tokenizer.custom_tokenizer"]
         if PROMPT_TOKENS in (section.get("langs") or {}):
@@ -133,18 +136,28 @@ def _without_neutral(section: Mapping[str, Any], where: str) -> dict[str, Any]:
             f"train on the texts with the tokenizers of the languages: --override_config "
             f"{' '.join(changes)}; or write model: whisper, which has a prompt of languages and task"
         )
-    if on := [key for key in NEUTRAL if section.get(key)]:
-        raise ConfigError(
-            f"{where}.{on[0]}: has no equal here; remove it, or write tokenizer and tokenizer_conf"
-        )
+    for key in NEUTRAL:
+        if section.get(key):
+            raise ConfigError(
+                f"{where}.{key}: has no equal here; remove it, or write tokenizer and tokenizer_conf"
+            )
+
     return {key: value for key, value in section.items() if key not in NEUTRAL}
 
 
 def _folder_tokenizer(section: Any, where: str, prefix: str) -> dict[str, Any]:
-    """Return the keys of Config for a tokenizer in one folder."""
+    """Return the keys of Config for a tokenizer of NeMo in one folder.
+
+    Args:
+        section: `{type: bpe, dir: D}` or `{type: wpe, dir: D}`.
+        where: beginning of messages.
+        prefix: how overrides name the section.
+    """
+    tokenizer_type = None
     if isinstance(section, Mapping):
         refuse_missing(section, where, prefix)
-    tokenizer_type = section.get("type") if isinstance(section, Mapping) else None
+        tokenizer_type = section.get("type")
+
     if tokenizer_type not in TYPES or not isinstance(section.get("dir"), str):
         files = " or ".join(
             f"type: {name} and dir, the folder of {TYPES[name][1]}" for name in TYPES

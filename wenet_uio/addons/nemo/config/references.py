@@ -69,14 +69,18 @@ def is_referred_to(path: Path, value: Any) -> bool:
     """Tell whether a reference in a value names the key at a path, a key inside of it, or a section
     around it. A relative reference, `${..rate}`, is taken to mean every key of that name.
     """
-    if isinstance(value, str):
-        named = [tuple(dotted.split(".")) for dotted in DOTTED.findall(value)]
-        targets = [target for target in (path, path[1:]) if target]
-        return any(
-            target[: len(steps)] == steps[: len(target)] for steps in named for target in targets
-        )
+    if not isinstance(value, str):
+        return any(is_referred_to(path, part) for _, part in _child_values(value))
 
-    return any(is_referred_to(path, part) for _, part in _child_values(value))
+    for dotted in DOTTED.findall(value):
+        steps = tuple(dotted.split("."))
+        # A reference may leave out the first key of the path, such as `model`.
+        for target in (path, path[1:]):
+            common = min(len(target), len(steps))
+            if target and target[:common] == steps[:common]:
+                return True
+
+    return False
 
 
 def unresolved_in(value: Any, path: Path = ()) -> Iterator[tuple[str, Unresolved]]:
@@ -145,28 +149,44 @@ class _Resolver:
 
         if len(parts) == 1:
             return parts[0]
-        if bad := next((part for part in parts if isinstance(part, Unresolved)), None):
-            raise _CannotResolveError(bad.problem)
+        for part in parts:
+            if isinstance(part, Unresolved):
+                raise _CannotResolveError(part.problem)
         if MISSING in parts:
             return MISSING
 
         return "".join(map(str, parts))
 
     def _resolve_reference(self, inside: str, path: Path, depth: int) -> Any:
-        """Return what stands for `${inside}` in the value at `path`."""
-        name = str(self._resolve_text(inside, path, depth + 1)) if "${" in inside else inside
-        if call := RESOLVER.fullmatch(name):
-            return self._call_resolver(call[1], call[2].strip(), path, depth)
+        """Return what stands for `${inside}` in the value at `path`.
+
+        `inside` is the path of a key, or `resolver:arguments`; both may have references themselves.
+        """
+        name = inside
+        if "${" in inside:
+            name = str(self._resolve_text(inside, path, depth + 1))
+
+        call = RESOLVER.fullmatch(name)
+        if call is not None:
+            resolver, arguments = call.groups()
+            return self._call_resolver(resolver, arguments.strip(), path, depth)
 
         target, value = self._find_target(name.strip(), path)
         return self.resolve_value(target, value, depth + 1)
 
     def _find_target(self, name: str, path: Path) -> tuple[Path, Any]:
-        """Return the path and the value of a key that a reference in the value at `path` names."""
+        """Return the path and the value of a key that a reference in the value at `path` names.
+
+        Dots before the name lead up from `path`: one to the section of the value, two to that above.
+        """
         dots = len(name) - len(name.lstrip("."))
-        steps = tuple((match[1] or match[2]).strip() for match in STEP.finditer(name[dots:]))
-        named_path = (*path[: max(0, len(path) - dots)], *steps) if dots else steps
-        for target in self.targets(named_path) if named_path else ():
+        named_path = path[: max(0, len(path) - dots)] if dots else ()
+        for match in STEP.finditer(name[dots:]):  # `a`, or `[a]` or `["a"]`
+            step = match[1] or match[2]
+            named_path = (*named_path, step.strip())
+
+        targets = self.targets(named_path) if named_path else ()
+        for target in targets:
             try:
                 return target, self._value_at(target)
             except LookupError:
@@ -226,16 +246,19 @@ def _split_at_references(text: str) -> list[tuple[str, bool]]:
     parts: list[tuple[str, bool]] = []
     literal, position = "", 0
     while position < len(text):
-        if text.startswith("\\${", position):
-            literal, position = literal + "${", position + 3
+        if text.startswith("\\${", position):  # an escape: the text has `${`
+            literal += "${"
+            position += len("\\${")
         elif text.startswith("${", position):
-            end = _closing_brace(text, position)
             if literal:
                 parts.append((literal, False))
-            parts.append((text[position + 2 : end], True))
-            literal, position = "", end + 1
+                literal = ""
+            end = _closing_brace(text, position)
+            parts.append((text[position + len("${") : end], True))
+            position = end + 1
         else:
-            literal, position = literal + text[position], position + 1
+            literal += text[position]
+            position += 1
 
     if literal:
         parts.append((literal, False))
@@ -244,16 +267,13 @@ def _split_at_references(text: str) -> list[tuple[str, bool]]:
 
 def _closing_brace(text: str, start: int) -> int:
     """Return the position of the brace that closes the reference at `start`."""
-    depth, position = 0, start
-    while position < len(text):
-        if text.startswith("${", position):
-            depth, position = depth + 1, position + 1
-        elif text[position] == "{":
-            depth += 1
+    open_braces = 0
+    for position in range(start, len(text)):
+        if text[position] == "{":
+            open_braces += 1
         elif text[position] == "}":
-            depth -= 1
-            if not depth:
+            open_braces -= 1
+            if not open_braces:
                 return position
-        position += 1
 
     raise _CannotResolveError("the reference has no closing brace")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -163,7 +164,7 @@ def _epoch_and_run_length(
 
     epoch_batches = _epoch_batches(trainer, where)
     if epoch_batches is not None:
-        values["epoch_steps"] = -(-epoch_batches // joined)
+        values["epoch_steps"] = math.ceil(epoch_batches / joined)
         if epoch_batches % joined:
             notes.append(
                 f"{where}: {epoch_batches} batches are no multiple of accumulate_grad_batches "
@@ -255,7 +256,10 @@ def _is_whole(share: Any) -> bool:
 
 
 def _epoch_validations(trainer: Mapping[str, Any], where: str) -> int:
-    """Return how many validations an epoch of NeMo has; an epoch here ends with its validation."""
+    """Return how many validations an epoch of NeMo has.
+
+    Each of them ends an epoch here.
+    """
     interval = trainer.get("val_check_interval")
     if interval is None or _is_whole(interval):
         return 1
@@ -273,6 +277,7 @@ def _epoch_validations(trainer: Mapping[str, Any], where: str) -> int:
 
 
 def _endless_or_number(trainer: Mapping[str, Any], key: str, where: str) -> int | None:
+    """Return a whole number above 0; None if the key is absent, null or -1, which is no limit."""
     if trainer.get(key) == -1:
         return None
     return _whole_number(trainer, key, where)
@@ -317,7 +322,7 @@ def _gradient_clipping(value: Any, where: str) -> dict[str, Any]:
 
 
 def _weight_dtype(value: Any, where: str) -> dict[str, Any]:
-    """Return `dtype` for a `precision` of Lightning."""
+    """Return `dtype`, the arithmetic, for a `precision` of Lightning; weights are always fp32."""
     if value is None:
         return {}
     if str(value) not in PRECISIONS:
@@ -336,11 +341,11 @@ def _engine_keys(value: Any, where: str) -> dict[str, Any]:
     if name in ("auto", "none"):
         return {}
 
-    engine = next((ours for start, ours in STRATEGIES.items() if name.startswith(start)), None)
-    if engine is None:
-        raise ConfigError(
-            f"{where}: {named!r} has no equal here; write train_engine: torch_ddp, torch_fsdp or "
-            "deepspeed instead"
-        )
+    for start, engine in STRATEGIES.items():
+        if name.startswith(start):
+            return {"train_engine": engine}
 
-    return {"train_engine": engine}
+    raise ConfigError(
+        f"{where}: {named!r} has no equal here; write train_engine: torch_ddp, torch_fsdp or "
+        "deepspeed instead"
+    )
