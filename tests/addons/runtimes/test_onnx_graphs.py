@@ -232,7 +232,7 @@ def test_streams_continue_beyond_the_table_of_positions():
         required_cache_size=torch.tensor(frames),
         att_cache=att_cache,
         cnn_cache=cnn_cache,
-        att_mask=encoder.heard(offset, frames),
+        att_mask=encoder.attention_mask(offset, frames),
     )
     for theirs, ours in zip(found, expected, strict=True):
         torch.testing.assert_close(theirs, ours, atol=1e-4, rtol=1e-4)

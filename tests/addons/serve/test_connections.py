@@ -186,7 +186,7 @@ def test_the_system_gives_files_for_all_connections_or_there_are_fewer(
     monkeypatch.setattr(resource, "setrlimit", lambda _, value: limit.__setitem__(0, value[0]))
     connections = Connections(Limits(max_connections=100), Metrics())
     connections.fit_to_system()
-    assert (connections._most, limit[0]) == (most, raised)
+    assert (connections._max_connections, limit[0]) == (most, raised)
     assert ("--max_connections: " in caplog.text) == (hard < 200)
 
 

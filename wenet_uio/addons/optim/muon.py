@@ -39,8 +39,9 @@ def hidden_matrices(model: nn.Module, units: int | None) -> list[torch.Tensor]:
     """
     matrices: list[torch.Tensor] = []
     for layer in model.modules():
-        is_convolution = isinstance(layer, (nn.Conv1d, nn.Conv2d)) and layer.groups == 1
-        if not isinstance(layer, nn.Linear) and not is_convolution:
+        if not isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d)):
+            continue
+        if not isinstance(layer, nn.Linear) and layer.groups > 1:  # depthwise, or in groups
             continue
 
         weight = layer.weight

@@ -113,9 +113,12 @@ def _row_lines(row_folder: Path, parts: Sequence[Part]) -> list[Line]:
 
     model = untrained_model(load_config(runs[0] / TRAIN_CONFIG, of_model=True))
     parameters = sum(weight.numel() for weight in model.parameters())
-    epochs = sum(len(list(run.glob("epoch_*.yaml"))) for run in runs) / len(runs)
+    epoch_files = [path for run in runs for path in run.glob("epoch_*.yaml")]
+    epochs = len(epoch_files) / len(runs)
     # Each start of a run has a line with its seconds.
-    seconds = [float(line) for run in runs for line in (run / "cpu_seconds").read_text().split()]
+    seconds: list[float] = []
+    for run in runs:
+        seconds += map(float, (run / "cpu_seconds").read_text().split())
     minutes = sum(seconds) / len(runs) / 60
     lines: dict[tuple[str, str], Line] = {}
 
@@ -154,9 +157,11 @@ def _error_rates(line: Line, part: Part, unit: Unit) -> dict[str, tuple[float, f
     """Return the rate and the ends of its interval in percent, for `all` and each language."""
     seeds = line.errors[part.name, unit].values()
     rates = {}
-    for group, keys in {"all": list(part.references), **part.groups}.items():
+    groups = {"all": list(part.references), **part.groups}
+    for group, keys in groups.items():
         counts = _summed_counts(seeds, keys)
-        rates[group] = (sum(counts, Counts()).rate, *interval(counts, RESAMPLES))
+        rate = sum(counts, Counts()).rate
+        rates[group] = (rate, *interval(counts, RESAMPLES))
 
     return rates
 
@@ -215,7 +220,7 @@ def _markdown_table(lines: Sequence[Line], parts: Sequence[Part], unit: Unit) ->
 
 
 def _line_record(line: Line, parts: Sequence[Part]) -> Mapping[str, Any]:
-    """Return a line as a record of table.json."""
+    """Return a line as a record of table.json; `rates` are over all seeds, `seeds` are of each."""
     numbers = {
         "parameters": line.parameters,
         "epochs": line.epochs,
@@ -237,13 +242,13 @@ def _rate_chart(lines: Sequence[Line], part: Part) -> Markup:
     """Draw the character error rate of each row's best mode over CPU time of training: its interval
     is a vertical line, with the rate between the ends.
     """
-    bars = {}
-    for row in dict.fromkeys(line.row for line in lines):
-        modes = [
-            (line, _error_rates(line, part, "char")["all"]) for line in lines if line.row == row
-        ]
-        line, (rate, low, high) = min(modes, key=lambda mode: mode[1][0])
-        bars[row] = [(line.cpu_minutes, value) for value in (low, rate, high)]
+    best_rates: dict[str, float] = {}
+    bars: dict[str, list[tuple[float, float]]] = {}
+    for line in lines:
+        rate, low, high = _error_rates(line, part, "char")["all"]
+        if line.row not in bars or rate < best_rates[line.row]:
+            best_rates[line.row] = rate
+            bars[line.row] = [(line.cpu_minutes, value) for value in (low, rate, high)]
 
     title = f"CER of {part.name}, % ({LEVEL} % interval)"
     return line_chart(title, "CPU minutes of training", bars)

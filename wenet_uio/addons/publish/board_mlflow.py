@@ -56,9 +56,11 @@ class MlflowBoard:
 
     def write(self, entry: Entry) -> None:
         """Send an entry: metrics with their step; pictures, texts and audio as files."""
-        make = self._mlflow.entities.Metric
-        now = int(time.time() * 1000)
-        metrics = [make(name, value, now, entry.step) for name, value in entry.scalars.items()]
+        milliseconds = int(time.time() * 1000)
+        metrics = [
+            self._mlflow.entities.Metric(name, value, milliseconds, entry.step)
+            for name, value in entry.scalars.items()
+        ]
         if metrics:
             self._client.log_batch(self.run, metrics=metrics)
         for name, picture in entry.pictures.items():

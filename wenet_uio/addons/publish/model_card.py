@@ -129,8 +129,9 @@ def _merge_front_matter(
     """Merge the keys of the existing front matter with those that are known."""
     known: dict[str, Any] = {}
     if facts.languages:
-        several = len(facts.languages) > 1
-        known["language"] = list(facts.languages) if several else facts.languages[0]
+        # The front matter has one language as a text, and several as a list.
+        has_several = len(facts.languages) > 1
+        known["language"] = list(facts.languages) if has_several else facts.languages[0]
     if facts.metric:
         known["metrics"] = [facts.metric]
     if facts.licence:
@@ -158,7 +159,9 @@ class _Card:
     ) -> None:
         self.folder, self.config, self.front = folder, config, front
         self.address, self.undecoded = facts.address, facts.undecoded
-        name = folder.resolve().name if facts.address is None else facts.address.partition("@")[0]
+        name = folder.resolve().name
+        if facts.address is not None:
+            name, _, _ = facts.address.partition("@")  # without the revision
         self.name = " ".join(name.split())
         self.model = untrained_model(config)
         self.starts = read_starts(folder)
@@ -252,9 +255,10 @@ class _Card:
                 utterances, hours = f"{record['utterances']}", f"{record['hours']:.4g}"
                 rows.append([title, published(record["list"]), utterances, hours])
 
-        paragraphs = (
-            [_markdown_table(("set", "data list", "utterances", "hours"), rows)] if rows else []
-        )
+        paragraphs: list[str] = []
+        if rows:
+            paragraphs.append(_markdown_table(("set", "data list", "utterances", "hours"), rows))
+
         seconds = self.start.get("utterance_seconds")
         if seconds:
             paragraphs.append(
@@ -330,7 +334,8 @@ class _Card:
     def _limits_section(self) -> str:
         """Return the section of limits."""
         rate = self.config.dataset_conf.resample_conf.resample_rate
-        longest = (self.start.get("utterance_seconds") or {}).get("longest")
+        seconds = self.start.get("utterance_seconds") or {}
+        longest = seconds.get("longest")
         languages = " and language" if self.front.get("language") else ""
         limits = [f"Audio is resampled to {rate} Hz; content above {rate // 2} Hz is not used."]
         if self.obstacle:

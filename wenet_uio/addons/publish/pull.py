@@ -78,19 +78,19 @@ def pull(
     folder = _download_snapshot(wanted, offline or constants.HF_HUB_OFFLINE)
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     _require_weights(wanted.name, [path.name for path in files])
-    # The layout of the cache is HUB/models--org--name/snapshots/COMMIT.
-    aside = folder.parents[2].parent / "wenet_uio" / wanted.name.replace("/", "--")
+    hub = folder.parents[2]  # HUB/models--org--name/snapshots/COMMIT
+    aside = hub.parent / "wenet_uio" / wanted.name.replace("/", "--")
     check_digests(files, aside / "checked.json", compare_all=compare_all)
 
     card = folder / MODEL_CARD
     text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
     return Pulled(
-        wanted.name,
-        folder,
-        folder.name,
-        stated_licence(text),
-        f"{constants.ENDPOINT}/{wanted.name}",
-        aside,
+        name=wanted.name,
+        folder=folder,
+        commit=folder.name,
+        licence=stated_licence(text),
+        source=f"{constants.ENDPOINT}/{wanted.name}",
+        aside=aside,
     )
 
 

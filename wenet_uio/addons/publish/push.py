@@ -86,20 +86,19 @@ def _upload_files(staged: Staged, address: HubAddress, private: bool, replace: b
     api = HfApi()
     before = _open_branch(api, address, private)
     # Files that load_model could take and that are not of this model.
-    kept = {*staged.files}
-    deleted = tuple(file for file in _file_names(before) if file in LOADED and file not in kept)
+    of_others = [file for file in _file_names(before) if file not in staged.files]
+    deleted = tuple(file for file in of_others if file in LOADED)
     if deleted and not replace:
         raise _RefusedError(
             f"{address}: {', '.join(deleted)}: of another model, which could be loaded in place of this "
             "one: --replace deletes them, or give another branch by --revision"
         )
 
+    additions = [CommitOperationAdd(file, str(staged.folder / file)) for file in staged.files]
+    deletions = [CommitOperationDelete(file) for file in deleted]
     commit = api.create_commit(
         address.name,
-        [
-            *(CommitOperationAdd(file, str(staged.folder / file)) for file in staged.files),
-            *map(CommitOperationDelete, deleted),
-        ],
+        [*additions, *deletions],
         commit_message="Upload a model of wenet_uio",
         revision=address.revision or MAIN,
         parent_commit=before.sha,
@@ -134,7 +133,8 @@ def _why_not_uploaded(address: HubAddress, endpoint: str, error: Exception) -> s
     from huggingface_hub import errors
 
     name = address.name
-    status = getattr(getattr(error, "response", None), "status_code", None)
+    response = getattr(error, "response", None)  # errors of HTTP have one
+    status = getattr(response, "status_code", None)
     if status == 401 or isinstance(error, errors.RepositoryNotFoundError):
         return f"{name}: {endpoint} does not accept the token; set HF_TOKEN to a valid one"
     if status == 403:

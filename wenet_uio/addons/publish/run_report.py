@@ -162,18 +162,20 @@ def _summary_text(folder: Path, series: Series, max_epoch: int | None) -> str:
 
     # A run that starts from a trained model has a point before the first step.
     before = [loss for step, loss in losses if step == 0]
-    losses = [point for point in losses if point[0] > 0]
+    losses = [(step, loss) for step, loss in losses if step > 0]
     start = f"Before fine-tuning: validation loss {_short_number(before[0])}. " if before else ""
     if not losses:
         return f"{start}No epoch is complete yet."
 
     finite_losses = [loss if math.isfinite(loss) else math.inf for _, loss in losses]
     best = finite_losses.index(min(finite_losses))
+    last_step, _ = losses[-1]
+    _, lowest_loss = losses[best]
     state = "Complete" if (folder / FINAL_WEIGHTS).exists() else "Not complete"
     of_all = _of_all_epochs(max_epoch)
     return (
-        f"{start}{state}: {len(losses)}{of_all} epochs, {losses[-1][0]} optimizer steps. Lowest "
-        f"validation loss {_short_number(losses[best][1])}, after epoch {best + 1}{of_all} (epoch_{best})."
+        f"{start}{state}: {len(losses)}{of_all} epochs, {last_step} optimizer steps. Lowest "
+        f"validation loss {_short_number(lowest_loss)}, after epoch {best + 1}{of_all} (epoch_{best})."
     )
 
 
@@ -213,11 +215,13 @@ def worse_than_before(folder: str | Path) -> list[str]:
     fine-tuning.
     """
     rates = {str(name): float(rate) for name, rate, *_ in error_rates(folder).rows}
-    return [
-        f"{name}: error rate {rate:g} %, before fine-tuning {rates[f'{DECODED_BEFORE}/{name}']:g} %"
-        for name, rate in rates.items()
-        if rate > rates.get(f"{DECODED_BEFORE}/{name}", math.inf)
-    ]
+    lines: list[str] = []
+    for name, rate in rates.items():
+        before = rates.get(f"{DECODED_BEFORE}/{name}")
+        if before is not None and rate > before:
+            lines.append(f"{name}: error rate {rate:g} %, before fine-tuning {before:g} %")
+
+    return lines
 
 
 def _epoch_table(series: Series, max_epoch: int | None) -> Table:
@@ -228,10 +232,11 @@ def _epoch_table(series: Series, max_epoch: int | None) -> Table:
     first = BEFORE if 0 in steps else 0
     rows = []
     for epoch, step in enumerate(steps, first):
-        names = ["before", ""] if epoch == BEFORE else [f"{epoch + 1}{of_all}", f"epoch_{epoch}"]
-        rows.append(
-            [*names, str(step), *(_short_number(points.get(step)) for points in curves.values())]
-        )
+        names = [f"{epoch + 1}{of_all}", f"epoch_{epoch}"]
+        if epoch == BEFORE:  # the model that the run started from
+            names = ["before", ""]
+        figures = [_short_number(points.get(step)) for points in curves.values()]
+        rows.append([*names, str(step), *figures])
 
     return Table(("epoch", "name of its files", "steps", *curves), rows)
 
@@ -295,7 +300,9 @@ def _observed_texts(events: EventAccumulator) -> list[tuple[int, str]]:
         return []
 
     last: Any = tensors[-1]
-    return [(last.step, last.tensor_proto.string_val[0].decode().replace("\n\n", "\n"))]
+    text = last.tensor_proto.string_val[0].decode()
+    # In Markdown, which TensorBoard shows, a blank line separates lines.
+    return [(last.step, text.replace("\n\n", "\n"))]
 
 
 def _observed_pictures(events: EventAccumulator) -> list[tuple[str, str]]:
@@ -318,7 +325,8 @@ def _curve_charts(series: Series) -> list[Markup]:
         for tag, name in names.items():
             points = series.get(tag)
             if points:
-                lines[name] = points[:: 1 + len(points) // SHOWN_POINTS]
+                stride = 1 + len(points) // SHOWN_POINTS
+                lines[name] = points[::stride]
         if lines:
             charts.append(line_chart(title, "optimizer step", lines))
 

@@ -80,6 +80,7 @@ def stage_model(
     """
     from wenet_uio.addons.listen.load import load_model, model_files
 
+    # Weights or an export, under the names by which load_model finds them
     found = model_files(Path(model))
     undecoded = None
     if found.export is not None:
@@ -87,13 +88,16 @@ def stage_model(
     else:
         weights = found.weights or weights_in(found.run)
         name = weights.name if weights.name in CHECKPOINTS else FINAL_WEIGHTS
-        decoded = CHECKPOINTS[0]  # by recipes
+        decoded = CHECKPOINTS[0]  # recipes decode with these weights
         if weights.name != decoded and (found.run / decoded).is_file():
             undecoded = weights.name
         _link_file(weights, into / name)
 
+    # train.yaml with the files that it names
     config = load_model_config(found.run / TRAIN_CONFIG, trust_code=trust_code)
     save_config(copy_files(config, into), into / TRAIN_CONFIG, publish=True)
+
+    # README.md, the model card
     starts = read_starts(found.run)
     source = str(starts[0].get("from")) if starts else ""
     base = hub_address(source).name if is_hub_address(source) else None
@@ -108,10 +112,11 @@ def stage_model(
     (into / MODEL_CARD).write_text(card, encoding="utf-8")
     load_model(into, device="cpu", trust_code=trust_code)
 
-    files = sorted(path for path in into.rglob("*") if path.is_file())
+    paths = sorted(path for path in into.rglob("*") if path.is_file())
+    names = tuple(str(path.relative_to(into)) for path in paths)
     stated = stated_licence(card)
     assert stated is not None
-    return Staged(into, tuple(str(path.relative_to(into)) for path in files), stated, base)
+    return Staged(into, names, stated, base)
 
 
 def _link_file(file: Path, link: Path) -> None:
@@ -120,13 +125,20 @@ def _link_file(file: Path, link: Path) -> None:
 
 
 def _link_export(named: Path, export: Path, into: Path) -> None:
-    """Link the files of an export into the folder `into`."""
+    """Link the files of an export into the folder `into`.
+
+    Args:
+        named: the path that the user gave: the export, or the folder around its folders.
+        export: a TorchScript file, or a folder of ONNX files.
+    """
     if export.is_file():
         _link_file(export, into / TORCHSCRIPT)
         return
 
-    beside = [named / name for name in FOLDERS if has_onnx(named / name)]
-    for folder in [export] if export == named else beside:
+    folders = [export]
+    if export != named:
+        folders = [named / name for name in FOLDERS if has_onnx(named / name)]
+    for folder in folders:
         place = into / folder.name if folder.name in FOLDERS else into
         for file in sorted(folder.iterdir()):
             if file.name in FOLDER_FILES:

@@ -126,16 +126,20 @@ def open_session(content: bytes, name: str) -> InferenceSession:
     """
     _, onnxruntime = require_onnx()
     errors = onnxruntime.capi.onnxruntime_pybind11_state
+    damaged_file_errors = (
+        errors.Fail,
+        errors.InvalidArgument,
+        errors.InvalidGraph,
+        errors.InvalidProtobuf,
+        errors.NotImplemented,
+    )
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3
 
     try:
         return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except (
-        *(errors.Fail, errors.InvalidArgument, errors.InvalidGraph),
-        *(errors.InvalidProtobuf, errors.NotImplemented),
-    ) as error:
+    except damaged_file_errors as error:
         reason = " ".join(str(error).split())
         raise ValueError(
             f"{name}: onnxruntime {onnxruntime.__version__} cannot open it ({reason}); copy the "
@@ -199,10 +203,10 @@ def older_folders_told(output_dir: Path, weights_id: str) -> Iterator[None]:
         after = _folder_inodes(output_dir)
         older = [output_dir / name for name in after if after[name] == before.get(name)]
         if older and after != before:
-            same = all(read_weights_id(folder) == weights_id for folder in older)
+            has_same_weights = all(read_weights_id(folder) == weights_id for folder in older)
             print(
                 f"warning: {', '.join(map(str, older))}: of an earlier export with "
-                f"{'the same' if same else 'other'} weights, and not replaced; remove what is not "
+                f"{'the same' if has_same_weights else 'other'} weights, and not replaced; remove what is not "
                 "needed",
                 file=sys.stderr,
             )
@@ -210,11 +214,12 @@ def older_folders_told(output_dir: Path, weights_id: str) -> Iterator[None]:
 
 def _folder_inodes(output_dir: Path) -> dict[str, int]:
     """Return the inode of each exported folder; a folder that replaces it has another one."""
-    return {
-        name: (output_dir / name).stat().st_ino
-        for name in FOLDERS
-        if any(map(_is_exported, _files_in(output_dir / name)))
-    }
+    inodes: dict[str, int] = {}
+    for name in FOLDERS:
+        folder = output_dir / name
+        if any(_is_exported(file) for file in _files_in(folder)):
+            inodes[name] = folder.stat().st_ino
+    return inodes
 
 
 def require_same_weights(folders: Sequence[Path]) -> None:
@@ -223,11 +228,10 @@ def require_same_weights(folders: Sequence[Path]) -> None:
     Raises:
         ValueError: they are not.
     """
-    weights_by_folder = {folder.name: read_weights_id(folder) for folder in folders}
-    if len(set(weights_by_folder.values())) > 1:
-        weights_of_folders = ", ".join(
-            f"{name} {weights_id}" for name, weights_id in weights_by_folder.items()
-        )
+    ids = [read_weights_id(folder) for folder in folders]
+    if len(set(ids)) > 1:
+        named_ids = [f"{folder.name} {found}" for folder, found in zip(folders, ids, strict=True)]
+        weights_of_folders = ", ".join(named_ids)
         raise ValueError(
             f"{folders[0].parent}: folders of different models ({WEIGHTS_ID}: {weights_of_folders}): name "
             "one of them, remove the older ones, or export again"

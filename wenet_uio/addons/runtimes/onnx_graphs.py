@@ -99,39 +99,30 @@ def wenet_graphs(model: ASRModel, feature_dim: int, chunks: Chunks) -> dict[str,
         encoder = WholeModule(model)
         del chunk["offset"]
 
-    frames = torch.randn(1, 9, model.encoder.traits.output_size)
-    hyps = {"hyps": torch.randint(model.vocab_size, (3, 5)), "hyps_lens": torch.tensor([5, 4, 2])}
+    input_axes = {"chunk": {1: "T"}, "att_cache": {2: "T_CACHE"}, "att_mask": {2: "T_MASK"}}
+    encoder_axes = {name: input_axes[name] for name in chunk if name in input_axes}
+    encoder_axes |= {"output": {1: "T_OUT"}, "r_att_cache": {2: "T_NEXT"}}
+    encoder_outputs = ("output", "r_att_cache", "r_cnn_cache")
+
+    frames = torch.randn(1, EXAMPLE_FRAMES, model.encoder.traits.output_size)
+    ctc_axes = {"hidden": {1: "T"}, "probs": {1: "T"}}
+
+    hypotheses = {
+        "hyps": torch.randint(model.vocab_size, (3, 5)),
+        "hyps_lens": torch.tensor([5, 4, 2]),
+        "encoder_out": frames,
+    }
     per_token = {0: "BEAM", 1: "L"}
-    axes = {"chunk": {1: "T"}, "att_cache": {2: "T_CACHE"}, "att_mask": {2: "T_MASK"}}
+    decoder_axes = {"hyps": per_token, "hyps_lens": {0: "BEAM"}, "encoder_out": {1: "T"}}
+    decoder_axes["score"] = per_token
+    if model.decoder.bidirectional:
+        decoder_axes["r_score"] = per_token
+
+    ctc, decoder = CtcModule(model), DecoderModule(model)
     return {
-        "encoder.onnx": Graph(
-            encoder,
-            chunk,
-            ("output", "r_att_cache", "r_cnn_cache"),
-            {name: axes[name] for name in chunk if name in axes}
-            | {"output": {1: "T_OUT"}, "r_att_cache": {2: "T_NEXT"}},
-            metadata,
-        ),
-        "ctc.onnx": Graph(
-            CtcModule(model),
-            {"hidden": frames},
-            ("probs",),
-            {"hidden": {1: "T"}, "probs": {1: "T"}},
-            metadata,
-        ),
-        "decoder.onnx": Graph(
-            DecoderModule(model),
-            hyps | {"encoder_out": frames},
-            ("score", "r_score"),
-            {
-                "hyps": per_token,
-                "hyps_lens": {0: "BEAM"},
-                "encoder_out": {1: "T"},
-                "score": per_token,
-            }
-            | ({"r_score": per_token} if model.decoder.bidirectional else {}),
-            metadata,
-        ),
+        "encoder.onnx": Graph(encoder, chunk, encoder_outputs, encoder_axes, metadata),
+        "ctc.onnx": Graph(ctc, {"hidden": frames}, ("probs",), ctc_axes, metadata),
+        "decoder.onnx": Graph(decoder, hypotheses, ("score", "r_score"), decoder_axes, metadata),
     }
 
 
@@ -245,8 +236,8 @@ def _metadata(model: ASRModel, chunks: Chunks) -> dict[str, object]:
         "head": encoder.traits.heads,
         "num_blocks": encoder.traits.layers,
         "output_size": encoder.traits.output_size,
-        "cnn_module_kernel": encoder.traits.cnn_cache_frames
-        + 1,  # runtimes create caches of cnn_module_kernel - 1 frames
+        # Runtimes create caches of cnn_module_kernel - 1 frames.
+        "cnn_module_kernel": encoder.traits.cnn_cache_frames + 1,
         "right_context": encoder.embed.right_context,
         "vocab_size": model.vocab_size,
     }

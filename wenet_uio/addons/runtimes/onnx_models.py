@@ -83,30 +83,25 @@ class OnnxModel:
         Returns:
             Encoder frames of the attention cache, attention cache, convolution cache.
         """
-        chunk, left_chunks, blocks, heads, width, kernel = (
-            int(self.metadata[name])
-            for name in (
-                "chunk_size",
-                "left_chunks",
-                "num_blocks",
-                "head",
-                "output_size",
-                "cnn_module_kernel",
-            )
-        )
-        cache = chunk * max(left_chunks, 0)
-        return (
-            cache,
-            torch.zeros(blocks, heads, cache, 2 * width // heads),
-            torch.zeros(blocks, 1, width, kernel - 1),
-        )
+        chunk_frames = int(self.metadata["chunk_size"])
+        left_chunks = int(self.metadata["left_chunks"])  # below 0: the cache grows from 0 frames
+        blocks, heads = int(self.metadata["num_blocks"]), int(self.metadata["head"])
+        width, kernel = int(self.metadata["output_size"]), int(self.metadata["cnn_module_kernel"])
 
-    def heard(self, offset: int, cache: int) -> torch.Tensor:
-        """Return the mask (1, 1, cache + chunk): False for entries of the cache that hold no frame
-        after `offset` frames.
+        cache_frames = chunk_frames * max(left_chunks, 0)
+        # Keys and values of a frame lie side by side.
+        att_cache = torch.zeros(blocks, heads, cache_frames, 2 * width // heads)
+        cnn_cache = torch.zeros(blocks, 1, width, kernel - 1)
+        return cache_frames, att_cache, cnn_cache
+
+    def attention_mask(self, offset: int, cache_frames: int) -> torch.Tensor:
+        """Return the mask (1, 1, cache + chunk) of the chunk after `offset` frames: False for
+        entries of the cache that hold no frame yet, which come first.
         """
-        mask = torch.ones(1, 1, cache + max(int(self.metadata["chunk_size"]), 0), dtype=torch.bool)
-        mask[:, :, : max(cache - offset, 0)] = False
+        chunk_frames = max(int(self.metadata["chunk_size"]), 0)
+        empty_entries = max(cache_frames - offset, 0)
+        mask = torch.ones(1, 1, cache_frames + chunk_frames, dtype=torch.bool)
+        mask[:, :, :empty_entries] = False
         return mask
 
 
@@ -162,8 +157,9 @@ class WenetOnnx:
         att_cache: torch.Tensor,
         cnn_cache: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """See RuntimeModel.forward_encoder_chunk. The metadata of the export defines the size of
-        the cache.
+        """Encode features `xs` (1, T, F) of a chunk -> encoder frames (1, T', D), and both caches.
+
+        The metadata of the export defines the size of the cache, and not `required_cache_size`.
         """
         cache, att_start, cnn_start = self.encoder.start()
         if offset == 0:
@@ -174,12 +170,12 @@ class WenetOnnx:
             required_cache_size=torch.tensor(cache),
             att_cache=att_cache,
             cnn_cache=cnn_cache,
-            att_mask=self.encoder.heard(offset, cache),
+            att_mask=self.encoder.attention_mask(offset, cache),
         )
         return output, att_cache, cnn_cache
 
     def ctc_activation(self, xs: torch.Tensor) -> torch.Tensor:
-        """See RuntimeModel.ctc_activation."""
+        """Compute CTC log-probabilities (1, T', V) of encoder frames (1, T', D)."""
         return self.ctc(hidden=xs)[0]
 
     def forward_attention_decoder(
@@ -189,8 +185,8 @@ class WenetOnnx:
         encoder_out: torch.Tensor,
         reverse_weight: float,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See RuntimeModel.forward_attention_decoder. Both decoders run; the caller combines their
-        scores.
+        """Compute the log-probabilities of hypotheses (N, L) by both decoders, left to right and
+        right to left; the caller combines their scores with `reverse_weight`.
         """
         score, r_score = self.decoder(hyps=hyps, hyps_lens=hyps_lens, encoder_out=encoder_out)
         return score, r_score
@@ -215,7 +211,10 @@ class ExportedEncoder(Encoder):
         cnn_cache: torch.Tensor,
         att_mask: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """See Encoder.forward_chunk; caches have no fixed size, so there is no mask."""
+        """Encode a chunk (1, T, F) of one stream -> encoder frames (1, T', D), and both caches.
+
+        Caches have no fixed size, so there is no mask.
+        """
         assert att_mask is None, "a mask is for runtimes with caches of a fixed size"
         frames, caches = self.forward_chunks(
             xs, [offset], [(att_cache, cnn_cache)], [required_cache_size]
@@ -229,11 +228,20 @@ class ExportedEncoder(Encoder):
         caches: Sequence[Caches],
         keep: Sequence[int],
     ) -> tuple[torch.Tensor, list[Caches]]:
-        """See Encoder.forward_chunks."""
-        windows = (xs.size(1) - self.embed.right_context - 1) // self.embed.subsampling_rate + 1
-        joined = join_chunks(
-            self.embed, self.traits, xs.new_empty(xs.size(0), windows), offsets, caches
-        )
+        """Encode a chunk of each of B streams (B, T, F) in one call.
+
+        Args:
+            offsets: encoder frames before the chunk, of each stream.
+            caches: attention and convolution cache of each stream.
+            keep: frames of the attention cache of each stream that are kept; below 0: all.
+
+        Returns:
+            encoder frames (B, T', D), and the caches of each stream for its next chunk.
+        """
+        first_window = self.embed.right_context + 1
+        encoder_frames = (xs.size(1) - first_window) // self.embed.subsampling_rate + 1
+        shape = xs.new_empty(xs.size(0), encoder_frames)
+        joined = join_chunks(self.embed, self.traits, shape, offsets, caches)
         bias = joined.bias
         if bias is None:
             bias = xs.new_zeros(len(xs), 1, 1, joined.pos_emb.size(1))
@@ -263,25 +271,29 @@ class StreamsOnnx(WenetOnnx):
         self.streams = ExportedEncoder(encoder, self.encoder)
 
     def _require_equal_sizes(self, encoder: Encoder) -> None:
+        """Refuse an encoder whose input shapes differ from those of the file. Letters in a shape are
+        names of sizes that may vary.
+        """
         traits, embed = encoder.traits, encoder.embed
         heads, width = traits.att_cache_shape
         position = embed.position_encoding(0, 1, torch.zeros(1, 1, traits.width))
-        of_encoder: dict[str, object] = {
+        sizes_of_encoder: dict[str, object] = {
             "pos_emb": ["B", "K", *position.shape[2:]],
             "att_cache": [traits.layers, "B", heads, "C", width],
             "cnn_cache": [traits.layers, "B", *traits.cnn_cache_shape],
             "subsampling_rate": embed.subsampling_rate,
             "right_context": embed.right_context,
         }
-        of_file: dict[str, object] = {
-            **{node.name: node.shape for node in self.encoder.session.get_inputs()},
-            "subsampling_rate": self.subsampling_rate(),
-            "right_context": self.right_context(),
+        sizes_of_file: dict[str, object] = {
+            node.name: node.shape for node in self.encoder.session.get_inputs()
         }
-        for name, size in of_encoder.items():
-            if of_file[name] != size:
+        sizes_of_file["subsampling_rate"] = self.subsampling_rate()
+        sizes_of_file["right_context"] = self.right_context()
+
+        for name, size in sizes_of_encoder.items():
+            if sizes_of_file[name] != size:
                 raise ValueError(
-                    f"{self.names[0]}: {name} {of_file[name]}, but that of train.yaml is {size}: "
+                    f"{self.names[0]}: {name} {sizes_of_file[name]}, but that of train.yaml is {size}: "
                     "they are of different models; put the train.yaml of its run beside the export"
                 )
 
@@ -293,7 +305,7 @@ class StreamsOnnx(WenetOnnx):
         att_cache: torch.Tensor,
         cnn_cache: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """See RuntimeModel.forward_encoder_chunk."""
+        """Encode features `xs` (1, T, F) of a chunk -> encoder frames (1, T', D), and both caches."""
         return self.streams.forward_chunk(xs, offset, required_cache_size, att_cache, cnn_cache)
 
 
@@ -335,9 +347,8 @@ class SherpaOnnx(Exported):
         super().__init__(model)
         self.attention_weight = self.reverse_weight = 0.0
         self.graph = OnnxModel(content)
-        self.fixed_chunk_size = (
-            int(self.graph.metadata["chunk_size"]) if "offset" in self.graph.inputs else -1
-        )
+        is_streaming = "offset" in self.graph.inputs
+        self.fixed_chunk_size = int(self.graph.metadata["chunk_size"]) if is_streaming else -1
         """Encoder frames of a chunk of a streaming graph; below 0: the graph takes utterances."""
 
     def encode(
@@ -370,7 +381,7 @@ class SherpaOnnx(Exported):
                 required_cache_size=torch.tensor([cache]),
                 attn_cache=att_cache,
                 conv_cache=cnn_cache,
-                attn_mask=self.graph.heard(offset, cache),
+                attn_mask=self.graph.attention_mask(offset, cache),
             )
             outputs.append(output)
             offset += output.size(1)

@@ -60,9 +60,11 @@ class OfflineModule(nn.Module):
         """Compute log-probabilities (N, T', V) and lengths (N,) of features x (N, T, F) of lengths
         x_lens (N,).
         """
+        # Utterances shorter than the window of one encoder frame are padded with zeros to it.
+        # Encoder.forward pads in an `if`, which a trace cannot keep.
         window = x.new_zeros(x.size(0), self.encoder.embed.right_context + 1, x.size(2))
-        # Encoder.forward pads in an `if`, which a trace cannot keep
-        x = torch.cat((x, window[:, x.size(1) :]), dim=1)
+        missing_frames = window[:, x.size(1) :]  # none of a longer utterance
+        x = torch.cat((x, missing_frames), dim=1)
         encoder_out, lengths = self.encoder(x, x_lens)
         return self.ctc.log_softmax(encoder_out), lengths
 
@@ -89,15 +91,16 @@ class ChunkModule(nn.Module):
         cnn_cache: torch.Tensor,
         att_mask: torch.Tensor,
     ) -> EncodedChunk:
-        """Return features (1, T, F) of a chunk; the other arguments as in Encoder.forward_chunk."""
+        """Encode features (1, T, F) of a chunk; the other arguments as in Encoder.forward_chunk."""
         size = required_cache_size.reshape(())
         # forward_chunk declares int for TorchScript. A trace needs tensors: it would store an int
         # as a constant.
         encode: Callable[..., EncodedChunk] = self.encoder.forward_chunk
-        out, att_cache, cnn_cache = encode(
-            chunk, offset.reshape(()) - size, size, att_cache, cnn_cache, att_mask
-        )
-        return out if self.ctc is None else self.ctc.log_softmax(out), att_cache, cnn_cache
+        first_frame = offset.reshape(()) - size
+        out, att_cache, cnn_cache = encode(chunk, first_frame, size, att_cache, cnn_cache, att_mask)
+        if self.ctc is not None:
+            out = self.ctc.log_softmax(out)
+        return out, att_cache, cnn_cache
 
 
 class UnmaskedChunkModule(nn.Module):
@@ -117,8 +120,8 @@ class UnmaskedChunkModule(nn.Module):
         att_cache: torch.Tensor,
         cnn_cache: torch.Tensor,
     ) -> EncodedChunk:
-        """Return features (1, T, F) of a chunk; the other arguments as in Encoder.forward_chunk."""
-        # With a tensor as offset, as in ChunkModule
+        """Encode features (1, T, F) of a chunk; the other arguments as in Encoder.forward_chunk."""
+        # forward_chunk declares int for TorchScript, but a trace would store an int as a constant.
         encode: Callable[..., EncodedChunk] = self.encoder.forward_chunk
         return encode(chunk, offset, self.keep, att_cache, cnn_cache)
 
@@ -146,11 +149,15 @@ class StreamsModule(nn.Module):
         arguments as in JoinedChunks.
         """
         encoder = self.encoder
-        # The exporter drops inputs without effect, such as the positions of an encoder without them.
-        bias = bias + 0.0 * pos_emb.flatten(2)[:, None, None, :, 0]
+        # The exporter drops inputs without effect, such as the positions of an encoder without
+        # them. So zero times a number of each position (B, K) is added to the bias (B, 1, 1, K).
+        number_of_position = pos_emb.flatten(2)[:, None, None, :, 0]
+        bias = bias + 0.0 * number_of_position
+
         feats = chunk if encoder.global_cmvn is None else encoder.global_cmvn(chunk)
+        frames = encoder.embed.project(feats)
         out, att_pasts, cnn_pasts = encoder.encode_joined(
-            encoder.embed.project(feats), bias, pos_emb, att_cache, cnn_cache
+            frames, bias, pos_emb, att_cache, cnn_cache
         )
         return out, torch.stack(att_pasts), torch.stack(cnn_pasts)
 
@@ -166,8 +173,11 @@ class WholeModule(nn.Module):
         self, chunk: torch.Tensor, att_cache: torch.Tensor, cnn_cache: torch.Tensor
     ) -> EncodedChunk:
         """Encode features (1, T, F) of an utterance -> encoder frames (1, T', D), caches."""
+        # The trace keeps this product, while torch.tensor(T) would be a constant.
         lengths = torch.ones(1, dtype=torch.int64) * chunk.size(1)
-        return self.encoder(chunk, lengths)[0], att_cache + 0.0, cnn_cache + 0.0
+        frames, _ = self.encoder(chunk, lengths)
+        # An output must be the result of an operation, not an input.
+        return frames, att_cache + 0.0, cnn_cache + 0.0
 
 
 class DecoderModule(nn.Module):
@@ -183,7 +193,9 @@ class DecoderModule(nn.Module):
     def forward(
         self, hyps: torch.Tensor, hyps_lens: torch.Tensor, encoder_out: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See RuntimeModel.forward_attention_decoder."""
+        """Compute the log-probabilities of hypotheses (N, L) of lengths (N,) for encoder frames
+        (1, T', D), by the decoder from left to right and by that from right to left.
+        """
         return self.model.forward_attention_decoder(
             hyps, hyps_lens, encoder_out, self.reverse_weight
         )

@@ -134,13 +134,14 @@ class Server:
 
         This takes `grace_seconds` at most.
         """
-        deadline = asyncio.get_running_loop().time() + self._options.limits.grace_seconds
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._options.limits.grace_seconds
         for session in list(self._sessions):
             session.stop()
 
-        while (
-            self._sessions or self._transcriptions.unanswered
-        ) and asyncio.get_running_loop().time() < deadline:
+        while self._sessions or self._transcriptions.unanswered:
+            if loop.time() >= deadline:
+                break
             await asyncio.sleep(0.05)
 
         if self._sessions or self._transcriptions.unanswered:

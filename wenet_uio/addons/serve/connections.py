@@ -117,11 +117,8 @@ class Connections:
 
     def __init__(self, limits: Limits, metrics: Metrics) -> None:
         """Prepare the count."""
-        self._most, self._seconds, self._metrics = (
-            limits.max_connections,
-            limits.head_seconds,
-            metrics,
-        )
+        self._max_connections, self._head_seconds = limits.max_connections, limits.head_seconds
+        self._metrics = metrics
         self._open: set[Connection] = set()
         self._idle: dict[Connection, None] = {}
         """Longest idle first."""
@@ -130,7 +127,7 @@ class Connections:
         metrics.connections.set_function(lambda: len(self._open))
 
     def acceptor(self, manager: web.Server) -> Callable[[], Connection]:
-        """Return what makes a connection, for `loop.create_server`."""
+        """Return a function that makes a connection, for `loop.create_server`."""
         return lambda: Connection(self, manager)
 
     def fit_to_system(self) -> None:
@@ -139,17 +136,17 @@ class Connections:
         Without a file for the next connection, a server accepts nobody and fills its log.
         """
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        needed = 2 * self._most
+        needed = 2 * self._max_connections
         if soft != resource.RLIM_INFINITY and soft < needed:
             soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
         if soft != resource.RLIM_INFINITY and soft < needed:
-            self._most = max(1, soft // 2)
+            self._max_connections = max(1, soft // 2)
             log.warning(
                 "warning: --max_connections: %d instead of more, because the system allows %d open "
                 "files (ulimit -n)",
-                self._most,
+                self._max_connections,
                 soft,
             )
 
@@ -158,10 +155,11 @@ class Connections:
         self._open.add(connection)
         self.set_idle(connection)
         self._timers[connection] = asyncio.get_running_loop().call_later(
-            self._seconds, self._give_up, connection
+            self._head_seconds, self._close, connection, "head_seconds"
         )
-        if len(self._open) > self._most:
-            self._close(next(iter(self._idle)), "max_connections")
+        if len(self._open) > self._max_connections:
+            longest_idle = next(iter(self._idle))
+            self._close(longest_idle, "max_connections")
 
     def leave(self, connection: Connection) -> None:
         """Stop to count a connection."""
@@ -178,9 +176,6 @@ class Connections:
         """Note that a connection may give way."""
         if connection in self._open:
             self._idle[connection] = None
-
-    def _give_up(self, connection: Connection) -> None:
-        self._close(connection, "head_seconds")
 
     def _close(self, connection: Connection, reason: str) -> None:
         self._metrics.refused.labels(reason).inc()

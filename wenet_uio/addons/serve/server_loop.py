@@ -59,10 +59,14 @@ async def serve(server: Server, host: str, port: int, context: ssl.SSLContext | 
             ) from None
 
         stopping, at_once = asyncio.Event(), asyncio.Event()
+
+        def interrupt() -> None:
+            if stopping.is_set():
+                at_once.set()
+            stopping.set()
+
         loop.add_signal_handler(signal.SIGTERM, stopping.set)
-        loop.add_signal_handler(
-            signal.SIGINT, lambda: (at_once if stopping.is_set() else stopping).set()
-        )
+        loop.add_signal_handler(signal.SIGINT, interrupt)
         log.info("serving %s on %s", server.name, page_url(listening, context is not None))
         await stopping.wait()
         log.info("stopping: open utterances are finished; Ctrl-C again: at once")

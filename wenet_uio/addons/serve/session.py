@@ -243,12 +243,13 @@ class Session:
             return
 
         data = self._half_sample + data
-        in_samples = len(data) - len(data) % 2
-        data, self._half_sample = data[:in_samples], data[in_samples:]
+        whole_bytes = len(data) - len(data) % 2
+        data, self._half_sample = data[:whole_bytes], data[whole_bytes:]
         if not data:
             return
 
-        seconds = len(data) / 2 / self._rate
+        samples = np.frombuffer(data, "<i2").astype(np.int16, copy=False)  # (N,)
+        seconds = len(samples) / self._rate
         self._received += seconds
         self._waiting += seconds
         self._metrics.audio.labels("stream").inc(seconds)
@@ -259,7 +260,7 @@ class Session:
                 f"a stream may have {self._limits.max_seconds:g} s of audio; connect again",
             )
 
-        self._engine.push(self._seat, np.frombuffer(data, "<i2").astype(np.int16, copy=False))
+        self._engine.push(self._seat, samples)
 
     async def _wait_for_room(self) -> None:
         """Wait until less than `queue_seconds` of audio wait to be encoded.
@@ -319,7 +320,8 @@ class Session:
 
     def _queue_message(self, message: dict[str, Any]) -> None:
         """Queue a message. A newer partial result replaces one that was not sent yet."""
-        if self._unsent and self._unsent[-1].get("type") == "partial_result" == message["type"]:
+        last_type = self._unsent[-1].get("type") if self._unsent else None
+        if last_type == "partial_result" and message["type"] == "partial_result":
             self._unsent.pop()
         self._unsent.append(message)
         self._news.set()

@@ -178,14 +178,15 @@ class Transcriptions:
         """
         work = self._thread.submit(self._transcribe_job, job)
         result = asyncio.wrap_future(work)
-        while not (await asyncio.wait((result,), timeout=GONE_AFTER))[0]:
+        while True:
+            done, _ = await asyncio.wait((result,), timeout=GONE_AFTER)
+            if done:
+                return await result
             if request.transport is None or request.transport.is_closing():
                 job.gone.set()
                 # A recording that still waits for the thread needs no turn.
                 if work.cancel():
                     raise GoneError
-
-        return await result
 
     def _transcribe_job(self, job: Job) -> Transcribed:
         """Recognise a recording, in the thread for recordings; tells each new segment.

@@ -103,9 +103,9 @@ def _augmentor_keys(name: str, conf: Any, where: str) -> dict[str, Any]:
 
     prob = conf.get("prob", 1.0)
     if name in RANGES:
-        section, key, (lower, default_lower), (upper, default_upper) = RANGES[name]
+        our_section, our_key, (lower, default_lower), (upper, default_upper) = RANGES[name]
         ends = [conf.get(lower, default_lower), conf.get(upper, default_upper)]
-        return {section: {key: ends, "prob": prob}}
+        return {our_section: {our_key: ends, "prob": prob}}
 
     recordings = _recordings_path(conf[MANIFEST], f"{where}.{MANIFEST}")
     if name == "impulse":

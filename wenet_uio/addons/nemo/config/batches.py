@@ -185,7 +185,10 @@ def loader_batches(
 
 
 def bucket_batch_sizes(section: Mapping[str, Any], count: int, where: str) -> list[int] | None:
-    """Batch size of each of `count` ready-made buckets; None if all buckets share one batch size.
+    """Return the batch size of each of `count` ready-made buckets; None if they share one.
+
+    NeMo multiplies a single number: the first of 4 buckets, with the shortest audio, gets 4 times
+    as many samples as the last.
 
     Raises:
         ConfigError: `bucketing_batch_size` does not fit the buckets.
@@ -194,7 +197,7 @@ def bucket_batch_sizes(section: Mapping[str, Any], count: int, where: str) -> li
     if sizes is None:
         return None
     if isinstance(sizes, int):
-        return [sizes * (count - number) for number in range(count)]
+        return [sizes * factor for factor in range(count, 0, -1)]
 
     return one_per_bucket(sizes, count, f"{where}.bucketing_batch_size")
 
@@ -283,9 +286,11 @@ def _buckets_in_tokens(
         )
         return {"batch_type": "dynamic", "batch_tokens": tokens}
 
-    of_text = {} if set(kinds) == {"audio"} else _text_batches(section, where, notes)
-    buckets = {"bucket_duration_bins": ends, "bucket_batch_size": sizes}
-    return {**of_text, **buckets, "batch_type": "bucket"}
+    batch: dict[str, Any] = {}
+    if set(kinds) != {"audio"}:
+        batch = _text_batches(section, where, notes)
+    batch |= {"bucket_duration_bins": ends, "bucket_batch_size": sizes, "batch_type": "bucket"}
+    return batch
 
 
 def _ends_in_seconds(section: Mapping[str, Any], bins: list[Any]) -> list[Any] | None:
@@ -374,11 +379,13 @@ def _token_buckets(
         bins: most tokens of each bucket; of pairs, two numbers, one for each text.
         sizes: texts in a batch of each bucket.
     """
-    counted = slice(None) if section.get("measure_total_length", True) else slice(1)
-    size_by_end: dict[int, int] = {}
+    counts_both_texts = section.get("measure_total_length", True)
+    size_by_tokens: dict[int, int] = {}
     for end, size in zip(bins, sizes, strict=False):
-        tokens = sum(end[counted]) if isinstance(end, list) else end
-        length = round(tokens)
-        size_by_end[length] = min(size, size_by_end.get(length, size))
+        most_tokens = end
+        if isinstance(end, list):
+            most_tokens = sum(end) if counts_both_texts else end[0]
+        most_tokens = round(most_tokens)
+        size_by_tokens[most_tokens] = min(size, size_by_tokens.get(most_tokens, size))
 
-    return sorted(size_by_end.items())
+    return sorted(size_by_tokens.items())

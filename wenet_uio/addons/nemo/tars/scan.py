@@ -140,7 +140,9 @@ def divide_rows(scanned: Scanned, options: NemoOptions) -> list[np.ndarray]:
     chosen = chosen_rows(scanned, options)
     if not 0 < options.num_shards <= len(chosen):
         durations = f"{options.min_duration or 0:g} to {options.max_duration or np.inf:g} s"
-        remedy = f"give --num_shards 1 to {len(chosen)}" if len(chosen) else "give other durations"
+        remedy = "give other durations"
+        if len(chosen):
+            remedy = f"give --num_shards 1 to {len(chosen)}"
         raise ValueError(
             f"{len(chosen)} entries of {durations} for {options.num_shards} tars: {remedy}"
         )
@@ -160,9 +162,10 @@ def divide_rows(scanned: Scanned, options: NemoOptions) -> list[np.ndarray]:
     # Places in `chosen` at which the second and later tars begin
     cuts = len(chosen) * np.arange(1, options.num_shards) // options.num_shards
     if options.keep_files_together:
-        # Move each cut to the start of the next file.
+        # Move each cut to the start of the next file, or to the end.
         file_starts = np.flatnonzero(np.diff(scanned.audio_hash[chosen])) + 1
-        cuts = np.append(file_starts, len(chosen))[np.searchsorted(file_starts, cuts)]
+        possible_cuts = np.append(file_starts, len(chosen))
+        cuts = possible_cuts[np.searchsorted(file_starts, cuts)]
 
     return np.split(chosen, cuts)
 

@@ -176,8 +176,8 @@ class _Packing:
     """Writes one tar and its manifest."""
 
     def __init__(self, job: NemoShardJob) -> None:
-        self._job, storing = job, job.storing
-        self._storing = Storing(storing.force_codec or "keep")
+        self._job = job
+        self._storing = Storing(job.storing.force_codec or "keep")
         self._members: dict[str, str] = {}
         """Path (and part) of stored audio -> name of its member."""
         self._entries: dict[str, int] = {}
@@ -290,7 +290,7 @@ class _Packing:
         stated_seconds = line.extra.get("duration")
         if line.end is not None:
             length = line.end - line.start
-            # Without the rounding error of start + duration - start
+            # The stated number has no rounding error of start + duration - start.
             if stated_seconds is not None and abs(length - float(stated_seconds)) < 1e-6:
                 return float(stated_seconds)
             return round(length, DIGITS)
