@@ -32,7 +32,8 @@ def cut(units: np.ndarray, count: int, bound: int) -> list[Run]:
     """
     values = units.tolist()
     if count >= len(values):
-        return [(min(i, len(values)), min(i + 1, len(values))) for i in range(count)]
+        single_samples = [(first, first + 1) for first in range(len(values))]
+        return single_samples + [(len(values), len(values))] * (count - len(values))
     if count <= 0:
         raise ValueError(f"{len(values)} samples cannot be cut into {count} batches")
 
@@ -93,18 +94,21 @@ def _runs(values: list[int], cap: int, at_most: int | None = None) -> list[Run] 
         if len(runs) == at_most:
             return None
 
-        # The run ends between two places: it cannot go beyond `reach`, even if all its samples were
-        # as cheap as its first, and it gets to `sure`, even if all were as dear as the one at reach.
-        reach = min(end, first + cap // values[first])
-        sure = min(reach, first + cap // values[reach - 1]) if reach > first else first
+        # The run ends between two bounds: it cannot go beyond `latest_end`, even if all its samples
+        # were as cheap as its first, and it gets to `earliest_end`, even if all were as dear as the
+        # last one before `latest_end`.
+        latest_end = min(end, first + cap // values[first])
+        earliest_end = first
+        if latest_end > first:
+            earliest_end = min(latest_end, first + cap // values[latest_end - 1])
 
-        # Bisect for the first run that costs too much; the cost rises with `stop`.
-        steps_beyond_sure = bisect_left(
-            range(sure + 1, reach + 1),
+        # Bisect for the first end at which the run costs too much; the cost rises with the end.
+        steps_beyond_earliest = bisect_left(
+            range(earliest_end + 1, latest_end + 1),
             True,
-            key=lambda stop: (stop - first) * values[stop - 1] > cap,
+            key=lambda run_end: (run_end - first) * values[run_end - 1] > cap,
         )
-        run_end = max(sure + steps_beyond_sure, first + 1)
+        run_end = max(earliest_end + steps_beyond_earliest, first + 1)
         runs.append((first, run_end))
         first = run_end
 
@@ -118,7 +122,7 @@ def _halve_largest(runs: list[Run], values: list[int]) -> None:
         first, end = runs[number]
         return (end - first) * values[end - 1]
 
-    can_be_halved = (number for number, (first, end) in enumerate(runs) if end - first > 1)
+    can_be_halved = [number for number, (first, end) in enumerate(runs) if end - first > 1]
     largest = max(can_be_halved, key=padded_cost)
     first, end = runs[largest]
     middle = (first + end) // 2

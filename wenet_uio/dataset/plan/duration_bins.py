@@ -46,8 +46,7 @@ def duration_bins(seconds: np.ndarray, count: int) -> tuple[float, ...]:
     """
     if not len(seconds) or count < 1:
         raise ValueError(f"{len(seconds)} utterances cannot be put into {count} bins")
-    ordered = np.sort(seconds)
-    return tuple(float(end) for end in _equal_parts(ordered, ordered, count))
+    return tuple(float(end) for end in _ends_of_equal_parts(seconds, count))
 
 
 def token_bins(
@@ -64,29 +63,35 @@ def token_bins(
     of duration by more than `outlier` standard deviations.
     """
     ends: list[tuple[float, int]] = []
-    limits: list[float] = []
-    outliers, low = 0, -np.inf
+    max_tps: list[float] = []
+    num_outliers = 0
+    previous_end = -np.inf
 
     for end in duration_bins(seconds, count):
-        inside = (seconds > low) & (seconds <= end)
-        rate = tokens[inside] / seconds[inside]
-        kept = np.abs(rate - rate.mean()) <= outlier * rate.std() + 1e-9
-        ordered = np.sort(tokens[inside][kept])
-        ends += [(end, int(most)) for most in _equal_parts(ordered, ordered, per_bin)]
-        limits.append(float(rate[kept].max()))
-        outliers += int(np.count_nonzero(~kept))
-        low = end
+        is_in_bin = (seconds > previous_end) & (seconds <= end)
+        tokens_in_bin = tokens[is_in_bin]
+        rate = tokens_in_bin / seconds[is_in_bin]
 
-    return TokenBins(tuple(ends), tuple(limits), outliers)
+        is_kept = np.abs(rate - rate.mean()) <= outlier * rate.std() + 1e-9
+        max_tps.append(float(rate[is_kept].max()))
+        num_outliers += int(np.count_nonzero(~is_kept))
+
+        for most_tokens in _ends_of_equal_parts(tokens_in_bin[is_kept], per_bin):
+            ends.append((end, int(most_tokens)))
+        previous_end = end
+
+    return TokenBins(tuple(ends), tuple(max_tps), num_outliers)
 
 
-def _equal_parts(ordered: np.ndarray, weights: np.ndarray, count: int) -> np.ndarray:
-    """Return values of `ordered` where the running sum of `weights` passes each of `count` equal
-    parts; and the last value.
+def _ends_of_equal_parts(lengths: np.ndarray, count: int) -> np.ndarray:
+    """Return the longest length of each of `count` parts of the lengths, from short to long, whose
+    sums are about equal; fewer if two of them are the same.
     """
-    running = np.cumsum(weights, dtype=np.float64)
-    passes = np.searchsorted(running, running[-1] * np.arange(1, count) / count, side="left")
-    return np.unique(np.append(ordered[passes], ordered[-1]))
+    ordered = np.sort(lengths)
+    running_sum = np.cumsum(ordered, dtype=np.float64)
+    sums_at_ends = running_sum[-1] * np.arange(1, count) / count
+    ends = np.searchsorted(running_sum, sums_at_ends, side="left")
+    return np.unique(np.append(ordered[ends], ordered[-1]))
 
 
 @dataclass(frozen=True)
@@ -117,7 +122,7 @@ def worst_shapes(
     Raises:
         ValueError: the filters leave no audio.
     """
-    lengths = _lengths(corpus, measure)
+    lengths = _lengths_of_audio(corpus, measure)
     if not len(lengths.frames):
         raise ValueError(
             f"{corpus.data_list}: no audio is left by dataset_conf.filter_conf; relax its bounds"
@@ -125,33 +130,43 @@ def worst_shapes(
 
     policy = duration_bucket_policy_of(conf)
     if policy is None:
-        ends = duration_bins(lengths.milliseconds, num_bins)
-        policy = DurationBucketPolicy(
-            tuple((int(end), ANY_TOKENS) for end in ends), (1,) * len(ends)
+        ends = tuple(
+            (int(end), ANY_TOKENS) for end in duration_bins(lengths.milliseconds, num_bins)
         )
+        policy = DurationBucketPolicy(ends, sizes=(1,) * len(ends))
 
-    number = policy.bucket_of(lengths)
+    bucket_of_sample = policy.bucket_of(lengths)
     shapes: list[Shape | None] = []
     for bucket in range(len(policy.ends) + 1):
-        inside = number == bucket
-        largest = [
-            int(column[inside].max(initial=0)) for column in (lengths.frames, lengths.tokens)
-        ]
-        utterances = int(np.count_nonzero(inside))
-        shapes.append(Shape(utterances, *largest) if utterances else None)
+        in_bucket = lengths.select(bucket_of_sample == bucket)
+        shape = None
+        if len(in_bucket.frames):
+            shape = Shape(
+                utterances=len(in_bucket.frames),
+                frames=int(in_bucket.frames.max()),
+                tokens=int(in_bucket.tokens.max()),
+            )
+        shapes.append(shape)
 
-    return policy, shapes[:-1] if shapes[-1] is None else shapes
+    # The last bucket is that of utterances longer than all bins.
+    if shapes[-1] is None:
+        shapes.pop()
+    return policy, shapes
 
 
-def _lengths(corpus: Corpus, measure: Measure) -> Lengths:
-    """Return lengths of all samples with audio, at every speed."""
-    columns_of_parts = []
+def _lengths_of_audio(corpus: Corpus, measure: Measure) -> Lengths:
+    """Return lengths of all samples with audio that the filters keep, at every speed."""
+    parts: list[Lengths] = []
     for shard in range(corpus.num_shards):
         rows = corpus.rows(shard)
-        has_audio = measure.keep(rows)[0] & (rows.sample_rate != TEXT_ONLY)
+        is_kept, _ = measure.keep(rows)
+        has_audio = rows.sample_rate != TEXT_ONLY
         for speed in measure.speeds:
-            # The fields of Lengths in their order; the last one, entries, is None here.
-            columns = vars(measure.lengths(rows, speed)).values()
-            columns_of_parts.append([column[has_audio] for column in columns if column is not None])
+            parts.append(measure.lengths(rows, speed).select(is_kept & has_audio))
 
-    return Lengths(*map(np.concatenate, zip(*columns_of_parts, strict=True)))
+    return Lengths(
+        np.concatenate([part.frames for part in parts]),
+        np.concatenate([part.milliseconds for part in parts]),
+        np.concatenate([part.tokens for part in parts]),
+        np.concatenate([part.text_only for part in parts]),
+    )

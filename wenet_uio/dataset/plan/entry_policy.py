@@ -31,7 +31,7 @@ class ScaledPolicy(Policy):
     bound: int = WHOLE
 
     def identity(self) -> dict[str, Any]:
-        """As Policy.identity."""
+        """Return the values that decide the batches, as JSON."""
         return {"kind": "scaled", "policy": self.policy.identity(), "bound": self.bound}
 
     @property
@@ -53,10 +53,9 @@ class ScaledPolicy(Policy):
         """Return shares of WHOLE. They are rounded down, so that a batch of exactly the bound of
         the policy still fits.
         """
-        units = self.policy.units(lengths)
-        return np.where(
-            units > self.policy.bound, self.bound + 1, units * self.bound // self.policy.bound
-        )
+        units, largest = self.policy.units(lengths), self.policy.bound
+        scaled = units * self.bound // largest
+        return np.where(units > largest, self.bound + 1, scaled)
 
     def buckets(self, lengths: Lengths) -> np.ndarray:
         """As the policy says."""
@@ -71,7 +70,7 @@ class EntryPolicy(Policy):
     bound: int = WHOLE
 
     def identity(self) -> dict[str, Any]:
-        """As Policy.identity."""
+        """Return the values that decide the batches, as JSON."""
         policies = [policy.identity() for policy in self.policies]
         return {"kind": "by_entry", "policies": policies, "bound": self.bound}
 
@@ -100,9 +99,9 @@ class EntryPolicy(Policy):
         assert lengths.entries is not None
         values = np.zeros(len(lengths.frames), np.int64)
         for number in np.unique(lengths.entries).tolist():
-            is_of_entry = lengths.entries == number
+            in_entry = lengths.entries == number
             method = getattr(self.policies[number], name)
-            values[is_of_entry] = method(lengths.of(is_of_entry))
+            values[in_entry] = method(lengths.select(in_entry))
 
         return values
 
@@ -114,7 +113,7 @@ def entry_policy_of(
 
     Args:
         confs: `batch_conf` of each entry.
-        views: see `policy_of`.
+        views: views of each utterance with audio in a batch.
         filters: `filter_conf` of each entry, which may measure audio in tokens.
 
     Raises:
@@ -125,16 +124,19 @@ def entry_policy_of(
             "batch_target: not where sources have a batch_conf of their own; lower the bounds "
             "instead"
         )
-    bounds = filters or [FilterConf()] * len(confs)
-    policies = [
-        policy_of(conf, views, audio_tokens_of(conf, of_entry))
-        for conf, of_entry in zip(confs, bounds, strict=True)
-    ]
-    return EntryPolicy(tuple(map(_scale_policy, policies)))
+
+    filters = filters or [FilterConf()] * len(confs)
+    policies = []
+    for conf, filter_conf in zip(confs, filters, strict=True):
+        policy = policy_of(conf, views, audio_tokens_of(conf, filter_conf))
+        policies.append(_scale_policy(policy))
+
+    return EntryPolicy(tuple(policies))
 
 
 def _scale_policy(policy: Policy) -> Policy:
-    # Its units of text are shares of the bound of its audio policy
+    """Scale the units of a policy to the bound WHOLE."""
     if isinstance(policy, TextPolicy):
+        # Its units of text are shares of the bound of its audio policy.
         return replace(policy, audio=_scale_policy(policy.audio))
     return policy if policy.bound == WHOLE else ScaledPolicy(policy)

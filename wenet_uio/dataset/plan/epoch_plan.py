@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import copy
 import heapq
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -88,30 +89,29 @@ class EpochPlan:
         return other
 
     def _start_epoch(self, key: int) -> None:
-        """Plan the epoch whose seed is `key`."""
-        entries = self.corpus.shard_sources.joined
-        self._streams = [
-            Lanes(self._costs, key=key, division=self.division, entry=entry) for entry in entries
-        ]
-        """One for all samples, or one for each entry if batches are joined."""
+        """Prepare the plan of the epoch with the random key `key`; a small corpus is planned now."""
         self._planner = GroupPlanner(self.corpus, self.measure, key=key, division=self.division)
         self._planned: dict[tuple[int, int], tuple[Group, Batches]] = {}
         """The group that was used last, by number of the stream and lane."""
+        self._streams: list[Lanes] = []
+        """One for all samples, or one for each entry if batches are joined."""
+        for entry in self.corpus.shard_sources.joined:
+            self._streams.append(Lanes(self._costs, key=key, division=self.division, entry=entry))
 
         if self.lanes > 1 or self.corpus.num_samples > WHOLE_CORPUS:
-            self.rows = self._rows_of_streams()
+            self.rows = self._equalise_rows()
             return
 
-        # The whole corpus is one group, which is planned now; the group joins the entries itself.
+        # The whole corpus is one group; its planner joins the entries, so one stream is left.
         members = tuple((shard, 0, int(count)) for shard, count in enumerate(self.corpus.samples))
-        count = self._rows_of_streams() if self.same_length else None
-        batches = self._planner.plan(0, members, 0, count)
+        num_batches = self._equalise_rows() if self.same_length else None
+        batches = self._planner.plan(0, members, 0, num_batches)
         self.rows = len(batches)
         self._streams = self._streams[:1]
         self._planned[0, 0] = (Group(0, self.rows, members), batches)
 
-    def _rows_of_streams(self) -> int:
-        """Return rows of the stream that needs the most; all streams get as many."""
+    def _equalise_rows(self) -> int:
+        """Give all streams as many rows as the one that needs the most, and return their number."""
         rows = max(stream.rows for stream in self._streams)
         for stream in self._streams:
             stream.rows = rows
@@ -135,22 +135,21 @@ class EpochPlan:
         """Batch `index` of the epoch."""
         row, lane = divmod(index, self.lanes)
         if len(self._streams) == 1:
-            return PlannedBatch(index, self._pieces_of_row(0, lane, row))
+            return PlannedBatch(index, self._find_pieces(0, lane, row))
 
         pieces: list[Piece] = []
-        for number in range(len(self._streams)):
-            pieces += self._pieces_of_row(number, lane, row)
+        for stream in range(len(self._streams)):
+            pieces += self._find_pieces(stream, lane, row)
         return PlannedBatch(index, without_empty(pieces))
 
-    def _pieces_of_row(self, number: int, lane: int, row: int) -> Pieces:
-        """Return the batch in a row of a lane of stream `number`."""
-        group, batches = self._planned.get((number, lane), (None, []))
+    def _find_pieces(self, stream: int, lane: int, row: int) -> Pieces:
+        """Return the batch in a row of a lane of a stream; plan its group unless that was used last."""
+        group, batches = self._planned.get((stream, lane), (None, []))
         if group is None or not group.first_row <= row < group.last_row:
-            group = self._streams[number].group_at(lane, row)
-            batches = self._planner.plan(
-                lane, group.members, group.first_row, group.last_row - group.first_row
-            )
-            self._planned[number, lane] = (group, batches)
+            group = self._streams[stream].group_at(lane, row)
+            num_rows = group.last_row - group.first_row
+            batches = self._planner.plan(lane, group.members, group.first_row, num_rows)
+            self._planned[stream, lane] = (group, batches)
 
         return batches[row - group.first_row]
 
@@ -167,26 +166,27 @@ class EpochPlan:
         for index in range(position, self.num_batches):
             last_pieces += self.batch(index).pieces
 
-        shares = [share_out(part, world_size)[rank] for part in self._split_last_step(last_pieces)]
-        pieces_of_rank = shares[0]
-        if len(shares) > 1:
-            pieces_of_rank = without_empty([piece for share in shares for piece in share])
+        pieces_of_rank: list[Piece] = []
+        entries = self._split_by_entry(last_pieces)
+        for pieces in entries:
+            pieces_of_rank += share_out(pieces, world_size)[rank]
+        if len(entries) > 1:
+            pieces_of_rank = list(without_empty(pieces_of_rank))
 
-        return PlannedBatch(min(position + rank, self.num_batches - 1), pieces_of_rank)
+        return PlannedBatch(min(position + rank, self.num_batches - 1), tuple(pieces_of_rank))
 
-    def _split_last_step(self, pieces: list[Piece]) -> list[list[Piece]]:
-        """Return the pieces whose samples the ranks of the last step share: all together, or those
-        of each joined entry.
-        """
+    def _split_by_entry(self, pieces: list[Piece]) -> list[list[Piece]]:
+        """Return the pieces of each joined entry of the mixture; in other plans all together."""
         sources = self.corpus.shard_sources
         if not sources.are_joined:
             return [pieces]
 
-        parts: dict[int, list[Piece]] = {}
+        pieces_of_entry: dict[int, list[Piece]] = {}
         for piece in filter(len, pieces):
-            parts.setdefault(int(sources.entries(piece.shards[:1])[0]), []).append(piece)
+            entry = int(sources.entries(piece.shards[0]))
+            pieces_of_entry.setdefault(entry, []).append(piece)
 
-        return [parts[number] for number in sorted(parts)] or [pieces]
+        return [pieces_of_entry[entry] for entry in sorted(pieces_of_entry)] or [pieces]
 
     def shards_ahead(
         self, position: int, lanes: Sequence[int]
@@ -201,26 +201,26 @@ class EpochPlan:
         Yields:
             (first batch, one past the last batch, shards) of each group.
         """
-        row = position // self.lanes
-        has_one_lane = self.lanes == len(self._streams) == 1
-        planned = self._planned.get((0, 0)) if has_one_lane else None
-        if planned is not None and planned[0].last_row == self.rows:
-            # The epoch is one planned group: its batches tell which shard is needed first.
-            _, batches = planned
-            shards, first_use = np.unique(batches.shards_from(row), return_index=True)
-            yield row, self.rows, shards[np.argsort(first_use)]
-            return
+        first_row = position // self.lanes
+        if self.lanes == 1 and len(self._streams) == 1 and (0, 0) in self._planned:
+            group, batches = self._planned[0, 0]
+            if group.last_row == self.rows:
+                # All that is left is planned: the batches tell which shard is needed first.
+                samples = batches.shards_from(first_row)
+                shards, first_use = np.unique(samples, return_index=True)
+                yield first_row, self.rows, shards[np.argsort(first_use)]
+                return
 
         # The next group of each lane and stream, by the row at which it begins.
-        coming = [(row, lane, number) for lane in lanes for number in range(len(self._streams))]
+        coming = list(itertools.product([first_row], lanes, range(len(self._streams))))
         heapq.heapify(coming)
         while coming:
-            row, lane, number = heapq.heappop(coming)
-            group = self._streams[number].group_at(lane, row)
-            shards = np.asarray([run[0] for run in group.members], np.int64)
+            row, lane, stream = heapq.heappop(coming)
+            group = self._streams[stream].group_at(lane, row)
+            shards = np.asarray([shard for shard, _, _ in group.members], np.int64)
             yield row * self.lanes + lane, group.last_row * self.lanes, shards
             if group.last_row < self.rows:
-                heapq.heappush(coming, (group.last_row, lane, number))
+                heapq.heappush(coming, (group.last_row, lane, stream))
 
     def filtered(self) -> Counter[str]:
         """Return the number of samples that the filters leave out, by reason."""
@@ -243,8 +243,9 @@ def divide(corpus: Corpus, world_size: int) -> Division:
     if corpus.num_samples <= WHOLE_CORPUS:
         return Division(1, world_size, turns_by_step=take_turns and world_size > 1)
 
-    lanes = -(-LEAST_LANES // world_size) * world_size
-    lanes = max(1, min(lanes, corpus.num_shards // shards_of_a_group(corpus)))
+    multiple_of_ranks = -(-LEAST_LANES // world_size) * world_size
+    most_lanes = max(1, corpus.num_shards // shards_of_a_group(corpus))
+    lanes = min(multiple_of_ranks, most_lanes)
     lanes -= lanes % min(lanes, world_size)
     turns_by_step = take_turns and world_size > lanes
     return Division(lanes, world_size, most_shards_of_a_group(corpus, lanes), turns_by_step)

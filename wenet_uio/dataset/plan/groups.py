@@ -111,9 +111,9 @@ class Batches:
     def __getitem__(self, number: int) -> Pieces:
         if not 0 <= number < len(self):
             raise IndexError(number)
-        first_piece, end = self._pieces_before[number : number + 2]
-        edges = self._samples_before[first_piece : end + 1].tolist()
-        return tuple(self._samples[first:last] for first, last in itertools.pairwise(edges))
+        first_piece, end_piece = self._pieces_before[number], self._pieces_before[number + 1]
+        edges_of_pieces = self._samples_before[first_piece : end_piece + 1].tolist()
+        return tuple(self._samples[first:end] for first, end in itertools.pairwise(edges_of_pieces))
 
     def shards_from(self, number: int) -> np.ndarray:
         """Return the shard of each sample in batch `number` and all later batches."""
@@ -150,21 +150,22 @@ def share_out(pieces: list[Piece], count: int) -> list[Pieces]:
     # In both loops the list is sorted but for the batches that the round before appended. They are
     # put in order first; those of the last round stay last, which is part of the plan.
     if len(batches) > count:
-        batches.sort(key=_cheapness)
+        batches.sort(key=_negative_cost)
 
     while len(batches) > count:
-        insort(batches, batches.pop(), key=_cheapness)
-        second, cheapest = batches[-2:]
-        batches[-2:] = [second + cheapest]
+        insort(batches, batches.pop(), key=_negative_cost)
+        cheapest, second_cheapest = batches.pop(), batches.pop()
+        batches.append(second_cheapest + cheapest)
 
+    # Batches are halved only if none was merged, so each of them has one piece.
     if len(batches) < count:
-        batches.sort(key=_size)
+        batches.sort(key=_count_samples)
 
     while len(batches) < count:
         halves = batches[-2:]
         del batches[-2:]
         for half in halves:
-            insort(batches, half, key=_size)
+            insort(batches, half, key=_count_samples)
 
         (largest,) = batches.pop()
         middle = (len(largest) + 1) // 2
@@ -173,13 +174,13 @@ def share_out(pieces: list[Piece], count: int) -> list[Pieces]:
     return batches
 
 
-def _cheapness(batch: Pieces) -> int:
+def _negative_cost(batch: Pieces) -> int:
+    """Sort by this, and the cheapest batch comes last."""
     return -sum(piece.cost for piece in batch)
 
 
-def _size(batch: Pieces) -> int:
-    """Return the samples of a batch of one piece: batches are halved only if none was merged."""
-    return len(batch[0])
+def _count_samples(batch: Pieces) -> int:
+    return sum(map(len, batch))
 
 
 class GroupPlanner:
@@ -192,18 +193,18 @@ class GroupPlanner:
         self._by_step = division.by_step and measure.length_order == "synced"
 
     def plan(self, lane: int, members: Members, first_row: int, count: int | None) -> Batches:
-        """Return batches of a group, in the order of its rows.
+        """Return the batches of a group of shards, one for each row that it fills.
 
         Args:
             lane: number of the lane.
-            members: the samples of the group.
+            members: (shard, first sample, one past the last sample) of each shard of the group.
             first_row: number of the first row that the group fills.
             count: number of batches; None makes as few as the bound allows.
         """
         samples, key_hashes = self._draw_samples(members)
         batches: list[Pieces] = []
-        for block, share in self._deal_blocks(samples, key_hashes, count):
-            batches += self._cut_block(block, share)
+        for block, count_of_block in self._deal_blocks(samples, key_hashes, count):
+            batches += self._cut_block(block, count_of_block)
 
         batches.sort(key=_mean_frames)
         rows = np.arange(first_row, first_row + len(batches))
@@ -214,7 +215,10 @@ class GroupPlanner:
         return Batches([batches[number] for number in order])
 
     def _length_ranks(self, lane: int, rows: np.ndarray) -> np.ndarray:
-        """Return the rank by length of the batch for each of some rows of a lane."""
+        """Draw which batch each row of a lane gets -> (rows,): 0 is the batch of the shortest samples.
+
+        Rows that one step reads get neighbours, so that its ranks wait little for each other.
+        """
         division, length_order = self._division, self.measure.length_order
         if self._by_step:
             # Steps are in random order. Batches of a step are neighbours in the order of length,
@@ -226,10 +230,9 @@ class GroupPlanner:
         elif length_order == "rising":
             keys = [rows]
         else:
-            # Lanes that are read in one step have one order, so that its ranks get like lengths.
-            is_synced = length_order == "synced"
-            band = lane // division.synced if is_synced else lane
-            keys = [draw(key_of(self.key, ROW, band), rows)]
+            # Lanes that are read in one step have one order.
+            order_number = lane // division.synced if length_order == "synced" else lane
+            keys = [draw(key_of(self.key, ROW, order_number), rows)]
 
         return np.argsort(np.lexsort(keys))
 
@@ -250,9 +253,9 @@ class GroupPlanner:
         # The first sample of a batch tells the source whose turn it is.
         first_shards = np.zeros(len(batches), int)
         for number, batch in enumerate(batches):
-            filled = [piece for piece in batch if len(piece)]
-            if filled:
-                first_shards[number] = filled[0].shards[0]
+            first_piece = without_empty(batch)[0]
+            if len(first_piece):
+                first_shards[number] = first_piece.shards[0]
 
         sources = self._sources.entries(first_shards)[order]
         if self._division.turns_by_step:
@@ -266,8 +269,9 @@ class GroupPlanner:
         # Each source takes turns of its own, so its batches need a new order of length.
         if self._by_step:
             for source in np.unique(sources):
-                places = np.flatnonzero(sources == source)
-                order[places] = np.sort(order[places])[self._length_ranks(lane, rows[places])]
+                turns = np.flatnonzero(sources == source)
+                from_short_to_long = np.sort(order[turns])
+                order[turns] = from_short_to_long[self._length_ranks(lane, rows[turns])]
 
         return order
 
@@ -279,7 +283,7 @@ class GroupPlanner:
         shards give the same batches.
         """
         measure = self.measure
-        shards, rows, stored, key_hashes = self._columns_kept(members)
+        shards, rows, stored, key_hashes = self._read_kept_rows(members)
 
         choices = np.asarray(measure.speeds)
         choice_of_sample = draw(key_of(self.key, SPEED), key_hashes) % np.uint64(len(choices))
@@ -300,28 +304,37 @@ class GroupPlanner:
         )
         return samples, key_hashes
 
-    def _columns_kept(self, members: Members) -> tuple[np.ndarray, np.ndarray, Stored, np.ndarray]:
-        """Return columns of the samples of a group that the filters keep.
+    def _read_kept_rows(
+        self, members: Members
+    ) -> tuple[np.ndarray, np.ndarray, Stored, np.ndarray]:
+        """Read the samples of a group from the index, without those that the filters leave out.
 
         Returns:
-            shards, rows in the shards, values of the index, and hashes of the keys.
+            Shards, rows in the shards, lengths, and hashes of the keys; each array is (samples,).
         """
         columns_of_shards: list[tuple[np.ndarray, ...]] = []
         for shard, first, last in members:
             rows = self.corpus.rows(shard).slice(first, last)
-            kept = np.flatnonzero(
-                self.measure.keep(rows, self._entries_of_samples(shard, len(rows)))[0]
+            is_kept, _ = self.measure.keep(rows, self._entries_of_samples(shard, len(rows)))
+            kept = np.flatnonzero(is_kept)
+            columns_of_shards.append(
+                (
+                    np.full(len(kept), shard, np.int32),
+                    (kept + first).astype(np.int32),
+                    rows.num_samples[kept],
+                    rows.sample_rate[kept],
+                    rows.text_length[kept],
+                    rows.key_hash[kept],
+                )
             )
-            place = (np.full(len(kept), shard, np.int32), (kept + first).astype(np.int32))
-            stored = (rows.num_samples, rows.sample_rate, rows.text_length, rows.key_hash)
-            columns_of_shards.append((*place, *(column[kept] for column in stored)))
 
-        # A group without members has columns without rows.
-        no_samples = (np.empty(0, np.int32),) * 6
-        shards, rows, *stored, key_hashes = map(
-            np.concatenate, zip(*columns_of_shards or [no_samples], strict=True)
-        )
-        return shards, rows, Stored(*stored), key_hashes.astype(np.uint64)
+        if not members:
+            columns_of_shards.append((np.empty(0, np.int32),) * 6)
+
+        columns = [np.concatenate(parts) for parts in zip(*columns_of_shards, strict=True)]
+        shards, row_numbers, num_samples, sample_rate, text_length, key_hashes = columns
+        stored = Stored(num_samples, sample_rate, text_length)
+        return shards, row_numbers, stored, key_hashes.astype(np.uint64)
 
     def _entries_of_samples(self, shards: np.ndarray | int, count: int) -> np.ndarray | None:
         """Return the entry of each of `count` samples of some shards, if the policy differs between
@@ -334,37 +347,47 @@ class GroupPlanner:
     def _deal_blocks(
         self, samples: Piece, key_hashes: np.ndarray, count: int | None
     ) -> list[tuple[Piece, int | None]]:
-        """Deal the samples into random blocks, like cards.
+        """Deal the samples into random blocks, like cards, and sort each block by length.
+
+        Args:
+            samples: all samples of the group.
+            key_hashes: (samples,) the seeds of the draws.
+            count: number of batches of the group; None if it is not given.
 
         Returns:
-            For each block its samples, sorted by length, and its share of `count` batches.
+            The samples of each block, and how many of the `count` batches it gets.
         """
-        expected = count
-        if expected is None:
+        expected_batches = count
+        if expected_batches is None:
             bound_of_batch = self.measure.policy.bound * len(self._sources.joined)
-            expected = int(samples.units.sum()) // bound_of_batch
+            expected_batches = int(samples.units.sum()) // bound_of_batch
 
-        # Semi-sorted batching sorts all samples of the group together.
-        is_semi_sorted = self.measure.noise is not None
-        num_blocks = 1 if is_semi_sorted else max(1, round(expected / BLOCK_BATCHES))
-        places = self._sort_places(samples, uniform(key_of(self.key, PLACE), key_hashes), expected)
+        num_blocks = max(1, round(expected_batches / BLOCK_BATCHES))
+        if self.measure.noise is not None:
+            num_blocks = 1  # semi-sorted batching sorts all samples of the group together
+
+        random_moves = uniform(key_of(self.key, PLACE), key_hashes)
+        sort_keys = self._jitter_lengths(samples, random_moves, expected_batches)
         shuffled = np.argsort(draw(key_of(self.key, BLOCK), key_hashes), kind="stable")
 
         blocks = []
         for number in range(num_blocks):
             block = shuffled[number::num_blocks]
-            by_length = block[np.argsort(places[block], kind="stable")]
-            share = None
-            if count is not None:  # the shares of all blocks add up to it
-                share = count * (number + 1) // num_blocks - count * number // num_blocks
-            blocks.append((samples[by_length], share))
+            by_length = block[np.argsort(sort_keys[block], kind="stable")]
+            count_of_block = None
+            if count is not None:
+                batches_before = count * number // num_blocks
+                count_of_block = count * (number + 1) // num_blocks - batches_before
+            blocks.append((samples[by_length], count_of_block))
 
         return blocks
 
-    def _sort_places(self, samples: Piece, random: np.ndarray, batches: int) -> np.ndarray:
-        """Return what the samples of one bucket are sorted by: their frames, changed at random.
+    def _jitter_lengths(self, samples: Piece, random: np.ndarray, batches: int) -> np.ndarray:
+        """Return what samples are sorted by (samples,): their lengths, changed a little at random, so
+        that each epoch groups the samples of a bucket in another way.
 
         Args:
+            samples: their frames are the lengths.
             random: (samples,) uniform in [0, 1).
             batches: expected number of batches.
         """
@@ -381,95 +404,102 @@ class GroupPlanner:
         # fewer batch mates meet again than with uniform moves. Unlike a logarithm, divisions give
         # the same bits on every machine.
         moves = random / (1.25 - random) * min(measure.length_jitter, JITTER * batches)
-        places = np.empty(len(frames))
+        positions = np.empty(len(frames))
         for bucket in np.unique(samples.buckets):
             rows = np.flatnonzero(samples.buckets == bucket)
             rows = rows[np.argsort(frames[rows], kind="stable")]
             batches_before = np.cumsum(samples.units[rows]) / measure.policy.bound
-            places[rows] = batches_before + moves[rows]
+            positions[rows] = batches_before + moves[rows]
 
-        return places
+        return positions
 
     def _cut_block(self, block: Piece, count: int | None) -> list[Pieces]:
-        """Cut a sorted block into `count` batches; a batch above the bound becomes several
-        pieces.
+        """Cut samples, sorted by length, into batches.
+
+        If the mixture joins its entries, each batch has samples of every entry, in pieces of their
+        own.
+
+        Args:
+            block: the samples.
+            count: number of batches; None makes as few as the bound allows.
         """
         if self._sources.are_joined:
-            return self._cut_and_join(block, count)
-        if self._sources.take_turns and count is None and (parts := self._split_by_entry(block)):
-            return list(itertools.chain(*self._cut_equally(parts)))
-        return self._cut_sharing(block, count)
+            batches_of_entries = self._cut_equally(self._split_by_entry(block), count)
+            joined_batches = []
+            for batch_of_each_entry in zip(*batches_of_entries, strict=True):
+                pieces = list(itertools.chain(*batch_of_each_entry))
+                joined_batches.append(without_empty(pieces))
+            return joined_batches
 
-    def _cut_sharing(self, block: Piece, count: int | None) -> list[Pieces]:
-        """Cut a block of samples that may share a batch, see `_cut_block`; no piece has samples of two
-        buckets.
-        """
-        buckets = np.unique(block.buckets)
-        if len(buckets) > 1:
-            cut_bucket = self._up_to_target if count is None else self._within_bound
-            pieces: list[Piece] = []
-            for bucket in buckets:
-                pieces += cut_bucket(block[block.buckets == bucket])
+        if self._sources.take_turns and count is None:
+            entries = self._split_by_entry(block)
+            if len(entries) > 1:
+                return list(itertools.chain(*self._cut_equally(entries, None)))
 
-            wanted = len(pieces) if count is None else count
-            return share_out(pieces, wanted)
-
-        if count is None:
-            return [(piece,) for piece in self._up_to_target(block) if len(piece)]
-
-        # The jitter moves samples, so units do not quite rise; `cut` needs units that do.
-        runs = cut(np.maximum.accumulate(block.units), count, self.measure.policy.bound)
-        return [tuple(self._within_bound(block[first:end])) for first, end in runs]
-
-    def _cut_equally(self, parts: list[Piece]) -> list[list[Pieces]]:
-        """Cut every part into the same number of batches, none of them empty."""
-        most_needed = max(len(self._cut_sharing(part, None)) for part in parts)
-        fewest_samples = min(map(len, parts))  # each batch needs one
-        count = min(most_needed, fewest_samples)
-        return [self._cut_sharing(part, count) for part in parts]
-
-    def _cut_and_join(self, block: Piece, count: int | None) -> list[Pieces]:
-        """Return batches with samples of every entry, each entry in pieces of its own."""
-        parts = self._split_by_entry(block) or [block]
-        if count is None:
-            cut_parts = self._cut_equally(parts) if len(block) else []
-        else:
-            cut_parts = [self._cut_sharing(part, count) for part in parts]
-
-        joined = (itertools.chain(*batches) for batches in zip(*cut_parts, strict=True))
-        return [without_empty([*batch]) for batch in joined]
+        return self._cut_samples(block, count)
 
     def _split_by_entry(self, block: Piece) -> list[Piece]:
-        """Split samples by their entry of the mixture; [] if all are of one entry."""
+        """Split samples by their entry of the mixture; no samples are one empty piece."""
         entry_of_sample = self._sources.entries(block.shards)
         entries = np.unique(entry_of_sample)
         if len(entries) <= 1:
-            return []
+            return [block]
 
         return [block[entry_of_sample == entry] for entry in entries]
 
-    def _up_to_target(self, samples: Piece) -> list[Piece]:
+    def _cut_equally(self, parts: list[Piece], count: int | None) -> list[list[Pieces]]:
+        """Cut each part into `count` batches; None: as many as the part that needs the most, but no
+        batch is empty.
+        """
+        if count is None:
+            most_needed = max(len(self._cut_samples(part, None)) for part in parts)
+            fewest_samples = min(map(len, parts))
+            count = min(most_needed, fewest_samples)
+
+        return [self._cut_samples(part, count) for part in parts]
+
+    def _cut_samples(self, samples: Piece, count: int | None) -> list[Pieces]:
+        """Cut sorted samples, of any entries, into `count` batches; None: as few as the bound allows.
+
+        A batch above the bound becomes several pieces, and no piece has samples of two buckets.
+        """
+        buckets = np.unique(samples.buckets)
+        if len(buckets) > 1:
+            cut_bucket = self._cut_to_target if count is None else self._cut_to_bound
+            pieces: list[Piece] = []
+            for bucket in buckets:
+                pieces += cut_bucket(samples[samples.buckets == bucket])
+
+            return share_out(pieces, len(pieces) if count is None else count)
+
+        if count is None:
+            return [(piece,) for piece in self._cut_to_target(samples) if len(piece)]
+
+        # The jitter moves samples, so units do not quite rise; `cut` needs units that do.
+        runs = cut(np.maximum.accumulate(samples.units), count, self.measure.policy.bound)
+        return [tuple(self._cut_to_bound(samples[first:end])) for first, end in runs]
+
+    def _cut_to_target(self, samples: Piece) -> list[Piece]:
         """Cut sorted samples into as few pieces as the target of the policy allows."""
         policy = self.measure.policy
         if policy.target == policy.bound:
-            return self._within_bound(samples)
+            return self._cut_to_bound(samples)
 
         # Each sample costs as much as the dearest up to it, because a batch is padded to that.
         units = np.maximum.accumulate(samples.units)
         return [samples[first:end] for first, end in cut_to_target(units, policy.target)]
 
-    def _within_bound(self, samples: Piece) -> list[Piece]:
+    def _cut_to_bound(self, samples: Piece) -> list[Piece]:
         """Cut sorted samples into as few pieces as the bound allows; no samples are one empty
         piece.
         """
-        if samples.cost <= self.measure.policy.bound:
+        bound = self.measure.policy.bound
+        if samples.cost <= bound:
             return [samples]
 
         units = np.maximum.accumulate(samples.units)
-        runs = cut(
-            units, fewest_batches(units, self.measure.policy.bound), self.measure.policy.bound
-        )
-        return [samples[slice(*run)] for run in runs]
+        runs = cut(units, fewest_batches(units, bound), bound)
+        return [samples[first:end] for first, end in runs]
 
 
 def _turns_by_batch(sources: np.ndarray) -> np.ndarray:
@@ -481,8 +511,8 @@ def _turns_by_batch(sources: np.ndarray) -> np.ndarray:
     # When a batch is due: n batches of a source are due at 0.5 / n, 1.5 / n, … of the group.
     due = np.zeros(len(sources))
     for source in np.unique(sources):
-        of_source = np.flatnonzero(sources == source)
-        due[of_source] = (np.arange(len(of_source)) + 0.5) / len(of_source)
+        batches = np.flatnonzero(sources == source)
+        due[batches] = (np.arange(len(batches)) + 0.5) / len(batches)
 
     return np.lexsort((sources, due))
 
@@ -508,10 +538,10 @@ def _turns_by_step(sources: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         order += waiting[turn][:size]
         del waiting[turn][:size]
 
-    return np.array([*order, *(batch for batches in waiting for batch in batches)], int)
+    order += itertools.chain(*waiting)
+    return np.array(order, int)
 
 
-def _mean_frames(pieces: tuple[Piece, ...]) -> float:
-    if not any(map(len, pieces)):
-        return 0.0
-    return float(np.mean(np.concatenate([piece.frames for piece in pieces])))
+def _mean_frames(batch: Pieces) -> float:
+    frames = np.concatenate([piece.frames for piece in batch])
+    return float(np.mean(frames)) if len(frames) else 0.0

@@ -95,10 +95,8 @@ class ShardCosts:
 
         for first in range(0, corpus.num_shards, SHARDS_AT_ONCE):
             part = slice(first, first + SHARDS_AT_ONCE)
-            costs[part] = np.minimum(
-                np.ceil(self.measure.shard_units(corpus, part) * cost_per_unit),
-                np.iinfo(np.uint32).max,
-            )
+            costs_of_part = np.ceil(self.measure.shard_units(corpus, part) * cost_per_unit)
+            costs[part] = np.minimum(costs_of_part, np.iinfo(np.uint32).max)
             release_pages(corpus.samples)
 
         return costs
@@ -122,7 +120,14 @@ class Lanes:
     def __init__(
         self, costs: ShardCosts, *, key: int, division: Division, entry: int | None = None
     ) -> None:
-        """Lanes of all shards, or of the shards of one entry of a mixture."""
+        """Cut the shards, or those of one entry of a mixture, into lanes.
+
+        Args:
+            costs: of the shards.
+            key: of all random draws of the epoch.
+            division: how many lanes, and how large groups are.
+            entry: number of the entry; None for all shards.
+        """
         self._entry, self._sources = entry, costs.corpus.shard_sources
         self.corpus, self.key, self.lanes = costs.corpus, key, division.lanes
         self._group_shards = max(division.group_shards, shards_of_a_group(costs.corpus))
@@ -145,27 +150,30 @@ class Lanes:
         lane. A group that would have no row is merged with the next one.
         """
         stream = self._stream
-        start, end = (stream.total * number // self.lanes for number in (lane, lane + 1))
-        span = end - start  # cost of the lane
+        start_cost = stream.total * lane // self.lanes
+        end_cost = stream.total * (lane + 1) // self.lanes
+        lane_cost = end_cost - start_cost
 
         def first_position_after(rows: int) -> int:
             """Return the first position before which the lane has at least `rows` rows."""
-            return stream.position_of(start - (-rows * span // self.rows))
+            return stream.position_of(start_cost - (-rows * lane_cost // self.rows))
 
         def rows_before(position: int) -> int:
-            return self.rows * (stream.cost_before(position) - start) // span
+            return self.rows * (stream.cost_before(position) - start_cost) // lane_cost
 
-        # Positions in the stream of the first and the last shard of the lane, and the grid of edges:
-        # every `width` shards, staggered between lanes, so that not all begin a group in one step.
-        first, last = self._position_containing(start), self._position_containing(end)
-        width = max(
-            self._group_shards, round(GROUP_BATCHES * COST_UNIT * max(1, last - first) / span)
-        )
-        origin = first + width + key_of(self.key, PHASE, lane) % width
+        # Positions in the stream of the first and the last shard of the lane
+        first, last = self._position_containing(start_cost), self._position_containing(end_cost)
+
+        # The grid of edges: every `width` shards, staggered between lanes, so that not all of them
+        # begin a group in one step.
+        width_of_batches = round(GROUP_BATCHES * COST_UNIT * max(1, last - first) / lane_cost)
+        width = max(self._group_shards, width_of_batches)
+        first_edge = first + width + key_of(self.key, PHASE, lane) % width
 
         def edge_from(position: int) -> int:
             """Return the first edge at or after a position."""
-            return origin + max(0, -(-(position - origin) // width)) * width
+            widths = max(0, -(-(position - first_edge) // width))
+            return first_edge + widths * width
 
         # The grid ends here: the rest is too small for a group.
         no_edge = edge_from(last - width + 1)
@@ -173,17 +181,16 @@ class Lanes:
 
         # The group begins at the first edge before which all earlier rows lie: groups without a row
         # between that edge and `high` are merged with this one.
-        low = high - width
-        first_row = rows_before(low) if low >= origin else 0
+        edge_before = high - width
+        first_row = rows_before(edge_before) if edge_before >= first_edge else 0
         low = edge_from(first_position_after(first_row)) if first_row else first
 
         # The last group takes all that is left of the lane.
-        if high >= no_edge or rows_before(high) >= self.rows:
+        last_row = rows_before(high)
+        if high >= no_edge or last_row >= self.rows:
             high, last_row = last, self.rows
-        else:
-            last_row = rows_before(high)
 
-        return Group(first_row, last_row, self._members(low, high, start, end))
+        return Group(first_row, last_row, self._find_members(low, high, start_cost, end_cost))
 
     def _position_containing(self, cost: int) -> int:
         """Return the position of the shard in which the summed cost exceeds `cost`; the stream's
@@ -193,9 +200,9 @@ class Lanes:
             return len(self._stream)
         return self._stream.position_of(cost + 1) - 1
 
-    def _members(self, low: int, high: int, start: int, end: int) -> Members:
-        """Return runs of samples between two positions of the lane that extends from cost `start`
-        to cost `end`.
+    def _find_members(self, low: int, high: int, start_cost: int, end_cost: int) -> Members:
+        """Return the samples, as runs inside shards, from position `low` up to position `high` of the
+        lane that extends from one cost of the stream to another.
         """
         members = []
         for position in range(low, min(high + 1, len(self._stream))):
@@ -206,11 +213,11 @@ class Lanes:
             # The shard at `high` belongs to the next group, or is cut where the lane ends.
             last = int(self.corpus.samples[shard])
             if position == high:
-                if position != self._position_containing(end):
+                if position != self._position_containing(end_cost):
                     break
-                last = self._sample_at(position, end)
+                last = self._sample_at(position, end_cost)
 
-            first = self._sample_at(position, start)
+            first = self._sample_at(position, start_cost)
             if last > first:
                 members.append((shard, first, last))
 
@@ -222,12 +229,14 @@ class Lanes:
 
         The cost of a shard is spread over its samples by their seconds.
         """
-        before, after = (self._stream.cost_before(edge) for edge in (position, position + 1))
-        if cost <= before:
+        cost_before = self._stream.cost_before(position)
+        cost_after = self._stream.cost_before(position + 1)
+        if cost <= cost_before:
             return 0
 
-        share = (cost - before) / (after - before)
-        seconds = np.cumsum(self.corpus.rows(self._stream.shard_at(position)).seconds)
+        share = (cost - cost_before) / (cost_after - cost_before)
+        rows = self.corpus.rows(self._stream.shard_at(position))
+        seconds = np.cumsum(rows.seconds)
         return int(np.searchsorted(seconds, seconds[-1] * share, side="left"))
 
 
@@ -278,13 +287,15 @@ class ShardStream:
 
     def shard_at(self, position: int) -> int:
         """Return the shard at a position of the stream."""
-        return int(self._chunk(position // CHUNK)[0][position % CHUNK])
+        shards, _ = self._read_chunk(position // CHUNK)
+        return int(shards[position % CHUNK])
 
     def cost_before(self, position: int) -> int:
         """Return the total cost of the shards before a position."""
         if position >= len(self):
             return self.total
-        return int(self._chunk(position // CHUNK)[1][position % CHUNK])
+        _, costs_before = self._read_chunk(position // CHUNK)
+        return int(costs_before[position % CHUNK])
 
     def position_of(self, cost: int) -> int:
         """Return the first position whose preceding shards cost at least `cost`; the length of the
@@ -293,24 +304,26 @@ class ShardStream:
         number = int(np.searchsorted(self._before_chunk, cost, side="left")) - 1
         if number < 0:
             return 0
-        inside = int(np.searchsorted(self._chunk(number)[1], cost, side="left"))
-        return min(number * CHUNK + inside, len(self))
+        _, costs_before = self._read_chunk(number)
+        position_in_chunk = int(np.searchsorted(costs_before, cost, side="left"))
+        return min(number * CHUNK + position_in_chunk, len(self))
 
     def _order_of(self, first: int) -> np.ndarray:
         """Return the shards of the chunk that begins at position `first`."""
         return self._permutation(np.arange(first, min(first + CHUNK, len(self))))
 
-    def _chunk(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return shards of a chunk, and the cost of the stream before each; the chunks used last
-        are kept.
+    def _read_chunk(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return shards of a chunk, and the cost of the stream before each of them. The chunks that
+        were used last are kept.
         """
         chunk = self._chunks.pop(number, None)
         if chunk is None:
-            order = self._order_of(number * CHUNK)
-            costs = self._costs[order].astype(np.int64)
-            chunk = order, self._before_chunk[number] + np.cumsum(costs) - costs
+            shards = self._order_of(number * CHUNK)
+            costs = self._costs[shards].astype(np.int64)
+            chunk = shards, self._before_chunk[number] + np.cumsum(costs) - costs
             if len(self._chunks) == KEPT_CHUNKS:
-                del self._chunks[next(iter(self._chunks))]
+                used_longest_ago = next(iter(self._chunks))
+                del self._chunks[used_longest_ago]
 
         self._chunks[number] = chunk  # the last in the order of insertion
         return chunk

@@ -76,7 +76,7 @@ class Measure:
     exactly."""
 
     def identity(self) -> dict[str, Any]:
-        """State the values on which the batches depend; all of them are JSON."""
+        """Return the values on which the batches depend; all of them are JSON."""
         return {
             "version": VERSION,
             "policy": self.policy.identity(),
@@ -131,7 +131,13 @@ class Measure:
         speeds: np.ndarray | float = 1.0,
         entries: np.ndarray | None = None,
     ) -> Lengths:
-        """Return lengths of samples played at `speeds`; see `keep` for `entries`."""
+        """Return lengths of samples played at `speeds`.
+
+        Args:
+            rows: the samples.
+            speeds: one for all, or (samples,).
+            entries: entry of each sample in its mixture; only needed if `needs_entries`.
+        """
         rate, text_only = self.frame_count.sample_rate, rows.sample_rate == TEXT_ONLY
         source_rate = np.where(text_only, rate, rows.sample_rate).astype(np.int64)
         resampled = resampled_length(rows.num_samples.astype(np.int64), source_rate, rate)
@@ -144,10 +150,9 @@ class Measure:
         # Stored features: their samples are frames, and no speed changes them.
         is_stored = rows.sample_rate == FRAME_RATE
         if is_stored.any():
+            stored_milliseconds = rows.num_samples.astype(np.int64) * 1000 // FRAME_RATE
             frames = np.where(is_stored, rows.num_samples, frames)
-            milliseconds = np.where(
-                is_stored, rows.num_samples.astype(np.int64) * 1000 // FRAME_RATE, milliseconds
-            )
+            milliseconds = np.where(is_stored, stored_milliseconds, milliseconds)
 
         return Lengths(frames, milliseconds, tokens, text_only, entries)
 
@@ -167,7 +172,7 @@ class Measure:
 
         for shards, stored in self._lengths_needed(corpus, part):
             entries = self._entries_of_samples(corpus, shards)
-            is_kept = self.keep(stored, entries)[0]
+            is_kept, _ = self.keep(stored, entries)
             units_of_samples = self.policy.units(self.lengths(stored, 1 / stretch, entries))
 
             # The sum of a shard is the difference of the running sums at its ends.
@@ -208,13 +213,14 @@ class Measure:
         """Yield shards of a part whose lengths must be read, with the lengths, about
         SAMPLES_AT_ONCE samples at a time.
         """
-        places_in_part = np.flatnonzero(self._must_read_lengths(corpus, part))
-        if not len(places_in_part):
+        numbers_in_part = np.flatnonzero(self._must_read_lengths(corpus, part))
+        if not len(numbers_in_part):
             return
 
-        shards = (part.start or 0) + places_in_part * (part.step or 1)
+        shards = (part.start or 0) + numbers_in_part * (part.step or 1)
         block_of_shard = np.cumsum(corpus.samples[shards], dtype=np.int64) // SAMPLES_AT_ONCE
-        for block in np.split(shards, np.flatnonzero(np.diff(block_of_shard)) + 1):
+        first_of_later_blocks = np.flatnonzero(np.diff(block_of_shard)) + 1
+        for block in np.split(shards, first_of_later_blocks):
             yield block, corpus.lengths(block)
             release_pages(corpus.samples)
 
@@ -228,24 +234,26 @@ class Measure:
         way, from audio.
         """
         nothing = np.zeros(0)
-        if (
-            self.entry_filters
-            or corpus.has_features
-            or self.policy.table_units(nothing, nothing, nothing) is None
-        ):
+        is_linear = self.policy.table_units(nothing, nothing, nothing) is not None
+        if self.entry_filters or corpus.has_features or not is_linear:
             return np.ones(len(range(*part.indices(corpus.num_shards))), bool)
 
-        shortest, longest, shortest_text, longest_text = corpus.extremes(part)
+        shortest, longest, shortest_text, longest_text = corpus.extremes(part)  # (shards,) each
         shortest = np.minimum(shortest, longest)  # infinite in a shard without samples
         text_only = longest == 0
         if not len(shortest):
             return text_only
 
-        extremes = (shortest.min(), longest.max(), shortest_text.min(), longest_text.max())
-        if not self._extremes_may_filter(*map(np.atleast_1d, extremes))[0]:
-            return text_only
-
-        return text_only | self._extremes_may_filter(shortest, longest, shortest_text, longest_text)
+        # Most often the extremes of the whole part show that no filter applies.
+        may_filter = self._extremes_may_filter(
+            shortest.min(keepdims=True),
+            longest.max(keepdims=True),
+            shortest_text.min(keepdims=True),
+            longest_text.max(keepdims=True),
+        )
+        if may_filter[0]:
+            may_filter = self._extremes_may_filter(shortest, longest, shortest_text, longest_text)
+        return text_only | may_filter
 
     def _extremes_may_filter(
         self,
@@ -258,13 +266,16 @@ class Measure:
         and characters or tokens of text.
         """
         rate = np.full(len(shortest), NOMINAL_RATE)
-        extreme_samples = np.floor(shortest * NOMINAL_RATE), np.ceil(longest * NOMINAL_RATE)
-        extremes = (
-            Stored(num_samples.astype(np.int64), rate, text_length)
-            for num_samples in extreme_samples
-            for text_length in (shortest_text, longest_text)
-        )
-        return np.logical_or.reduce([~self.keep(extreme)[0] for extreme in extremes])
+        fewest_samples = np.floor(shortest * NOMINAL_RATE).astype(np.int64)
+        most_samples = np.ceil(longest * NOMINAL_RATE).astype(np.int64)
+
+        may_filter = np.zeros(len(shortest), bool)
+        for num_samples in (fewest_samples, most_samples):
+            for text_length in (shortest_text, longest_text):
+                is_kept, _ = self.keep(Stored(num_samples, rate, text_length))
+                may_filter |= ~is_kept
+
+        return may_filter
 
     def _filters(
         self, rows: Rows | Stored, entries: np.ndarray | None
@@ -328,17 +339,16 @@ def needs_token_counts(
     counted before planning.
 
     Args:
-        conf: filters, and batches of data that is no mixture with batches of its own.
-        by_entry: see `measure_of`.
-        entry_filters: see `measure_of`.
+        conf: filters and batches.
+        by_entry: `batch_conf` of each entry of a mixture, instead of that of `conf`.
+        entry_filters: `filter_conf` of each entry, likewise.
     """
-    filters_need_tokens = any(
-        bounds.max_tps is not None or bounds.min_tps > 0 or bounds_audio_tokens(bounds)
-        for bounds in entry_filters or (conf.filter_conf,)
-    )
-    return filters_need_tokens or any(
-        policy_of(batch_conf).needs_tokens for batch_conf in by_entry or (conf.batch_conf,)
-    )
+    for filters in entry_filters or (conf.filter_conf,):
+        bounds_token_rate = filters.max_tps is not None or filters.min_tps > 0
+        if bounds_token_rate or bounds_audio_tokens(filters):
+            return True
+
+    return any(policy_of(batch).needs_tokens for batch in by_entry or (conf.batch_conf,))
 
 
 def measure_of(
@@ -362,7 +372,8 @@ def measure_of(
         entry_filters: `filter_conf` of each entry, likewise.
     """
     batch, views = conf.batch_conf, conf.views.number if training else 1
-    policy = policy_of(batch, views, audio_tokens_of(batch, conf.filter_conf, training=training))
+    audio_tokens = audio_tokens_of(batch, conf.filter_conf, training=training)
+    policy = policy_of(batch, views, audio_tokens)
     if not training:
         if isinstance(policy, (DurationBucketPolicy, TextBucketsPolicy)):
             policy = StaticPolicy(min(policy.sizes))
@@ -391,17 +402,16 @@ def utterance_seconds(corpus: Corpus) -> dict[str, float]:
 
     They are estimated from SAMPLED_SHARDS shards.
     """
-    shards = np.unique(np.linspace(0, corpus.num_shards - 1, SAMPLED_SHARDS).astype(int))
-    rows_of_shards = [corpus.rows(int(shard)) for shard in shards]
-    seconds = np.concatenate(
-        [
-            rows_of_shard.seconds[rows_of_shard.sample_rate != TEXT_ONLY]
-            for rows_of_shard in rows_of_shards
-        ]
-    )
-    quantiles = np.percentile(seconds, (50, 95, 100)) if len(seconds) else np.zeros(3)
+    seconds_of_shards = []
+    for shard in np.unique(np.linspace(0, corpus.num_shards - 1, SAMPLED_SHARDS).astype(int)):
+        rows = corpus.rows(int(shard))
+        has_audio = rows.sample_rate != TEXT_ONLY
+        seconds_of_shards.append(rows.seconds[has_audio])
 
-    return dict(zip(("median", "most", "longest"), quantiles.round(2).tolist(), strict=True))
+    seconds = np.concatenate(seconds_of_shards)
+    percentiles = np.percentile(seconds, (50, 95, 100)) if len(seconds) else np.zeros(3)
+    median, most, longest = percentiles.round(2).tolist()
+    return {"median": median, "most": most, "longest": longest}
 
 
 VERSION = 1

@@ -44,8 +44,8 @@ class Lengths:
     entries: np.ndarray | None = None
     """Entry of a mixture that each sample belongs to; only policies by entry read them."""
 
-    def of(self, chosen: np.ndarray) -> Lengths:
-        """Return the lengths of some samples."""
+    def select(self, chosen: np.ndarray) -> Lengths:
+        """Return the lengths of some samples, without their entries."""
         return Lengths(
             self.frames[chosen],
             self.milliseconds[chosen],
@@ -76,7 +76,7 @@ class Policy(ABC):
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """State the kind of the policy and the values that decide its batches, as JSON.
+        """Return the kind of the policy and the values that decide its batches, as JSON.
 
         Plans are resumed under the same identity only, so names in it must not change.
         """
@@ -96,8 +96,8 @@ class Policy(ABC):
     def table_units(
         self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray
     ) -> np.ndarray | None:
-        """Return units of whole shards from their totals; None if the units of each sample must be
-        added up.
+        """Return units of whole shards from their totals, (shards,) each; None if the units of each
+        sample must be added up.
         """
         return None
 
@@ -150,7 +150,7 @@ class StaticPolicy(Policy):
     has_batches_of_text = True
 
     def identity(self) -> dict[str, Any]:
-        """As Policy.identity."""
+        """Return the values that decide the batches, as JSON."""
         return {"kind": "static", "batch_size": self.batch_size}
 
     @property
@@ -176,7 +176,7 @@ class FramesPolicy(Policy):
     bound: int
 
     def identity(self) -> dict[str, Any]:
-        """As Policy.identity."""
+        """Return the values that decide the batches, as JSON."""
         return {"kind": "frames", "bound": self.bound}
 
     def units(self, lengths: Lengths) -> np.ndarray:
@@ -202,7 +202,7 @@ class DurationPolicy(Policy):
     batch_size: int | None = None
 
     def identity(self) -> dict[str, Any]:
-        """As Policy.identity."""
+        """Return the values that decide the batches, as JSON."""
         return {
             "kind": "duration",
             "bound": self.bound,
@@ -218,7 +218,8 @@ class DurationPolicy(Policy):
         if self.quadratic is not None:
             units = units + units * units // self.quadratic
         if self.batch_size is not None:
-            units = np.maximum(units, self.bound // (self.batch_size + 1) + 1)
+            least_units = self.bound // (self.batch_size + 1) + 1
+            units = np.maximum(units, least_units)
 
         return units
 
@@ -226,7 +227,8 @@ class DurationPolicy(Policy):
         self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray
     ) -> np.ndarray | None:
         """Return milliseconds, if units are linear in the duration."""
-        return 1000 * seconds if self.quadratic is None and self.batch_size is None else None
+        is_linear = self.quadratic is None and self.batch_size is None
+        return 1000 * seconds if is_linear else None
 
 
 @dataclass(frozen=True)
@@ -241,7 +243,7 @@ class BucketPolicy(Policy):
     bound: int = WHOLE
 
     def identity(self) -> dict[str, Any]:
-        """As Policy.identity."""
+        """Return the values that decide the batches, as JSON."""
         return {
             "kind": "buckets",
             "ends": list(self.ends),
@@ -277,7 +279,7 @@ class DurationBucketPolicy(Policy):
     bound: int = WHOLE
 
     def identity(self) -> dict[str, Any]:
-        """As Policy.identity."""
+        """Return the values that decide the batches, as JSON."""
         return {
             "kind": "duration_buckets",
             "ends": [list(end) for end in self.ends],
@@ -302,10 +304,10 @@ class DurationBucketPolicy(Policy):
         return self.bucket_of(lengths) if self.in_two_dimensions else super().buckets(lengths)
 
     def bucket_of(self, lengths: Lengths) -> np.ndarray:
-        """Return the bucket of each sample (samples,): its place in `sizes`, or len(sizes) for a
-        sample that no bucket fits.
+        """Return the number of the bucket of each sample, (samples,): the first that holds its
+        duration and its tokens, or len(sizes) for a sample that no bucket fits.
         """
-        max_milliseconds, max_tokens = map(np.asarray, zip(*self.ends, strict=True))
+        max_milliseconds, max_tokens = np.asarray(self.ends).T  # (buckets,) each
         # (samples, buckets)
         fits = lengths.milliseconds[:, None] <= max_milliseconds
         fits &= lengths.tokens[:, None] <= max_tokens
@@ -316,7 +318,8 @@ class DurationBucketPolicy(Policy):
             end_of_bin = max_milliseconds[np.minimum(first, len(max_milliseconds) - 1)]
             fits &= max_milliseconds == end_of_bin[:, None]
 
-        fits &= self._slow_enough(lengths, fits)
+        if self.max_tps is not None:
+            fits &= self._is_slow_enough(lengths, fits, np.asarray(self.max_tps))
 
         # A sample that is longer than all bins goes to the bucket of longer samples: its size, if
         # there is one, is the last of `sizes`.
@@ -324,22 +327,25 @@ class DurationBucketPolicy(Policy):
         otherwise = np.where(is_longer, len(self.ends), len(self.sizes))
         return np.where(fits.any(axis=1), fits.argmax(axis=1), otherwise)
 
-    def _slow_enough(self, lengths: Lengths, fits: np.ndarray) -> np.ndarray:
-        """Tell for each sample and bucket (samples, buckets) whether `max_tps` allows it.
+    def _is_slow_enough(
+        self, lengths: Lengths, fits: np.ndarray, max_tps: np.ndarray
+    ) -> np.ndarray:
+        """Tell for each sample and bucket (samples, buckets) whether the tokens per second of the
+        sample are within the limit of the bucket.
 
-        Strict buckets with limits of their own: the first bucket that fits decides, as in NeMo. A
-        sample above its limit is no sample of a later bucket.
+        With strict buckets the first bucket that fits decides, as in NeMo: a sample above the limit
+        of this bucket is no sample of a later bucket.
 
         Args:
+            lengths: of the samples.
             fits: (samples, buckets) whether the bucket is large enough for the sample.
+            max_tps: one limit for each bucket, or for each bin of duration.
         """
-        if self.max_tps is None:
-            return np.ones_like(fits)
-
-        max_milliseconds = np.asarray([end[0] for end in self.ends])
-        limits = np.asarray(self.max_tps)
-        if len(limits) != len(self.ends):  # one for each bin of duration, for all its buckets
-            limits = limits[np.searchsorted(np.unique(max_milliseconds), max_milliseconds)]
+        limits = max_tps
+        if len(max_tps) != len(self.ends):
+            end_of_bucket = np.asarray([milliseconds for milliseconds, _ in self.ends])
+            bin_of_bucket = np.searchsorted(np.unique(end_of_bucket), end_of_bucket)
+            limits = max_tps[bin_of_bucket]
 
         # tokens / seconds <= limit, without a division by 0
         durations = np.maximum(lengths.milliseconds[:, None], 1)
@@ -365,7 +371,7 @@ class TargetPolicy(ChangedPolicy):
     size: int
 
     def identity(self) -> dict[str, Any]:
-        """As Policy.identity."""
+        """Return the values that decide the batches, as JSON."""
         return {"kind": "target", "policy": self.policy.identity(), "size": self.size}
 
     @property
@@ -388,7 +394,7 @@ class ViewsPolicy(ChangedPolicy):
     views: int
 
     def identity(self) -> dict[str, Any]:
-        """As Policy.identity."""
+        """Return the values that decide the batches, as JSON."""
         return {"kind": "views", "policy": self.policy.identity(), "views": self.views}
 
     def units(self, lengths: Lengths) -> np.ndarray:
@@ -417,7 +423,7 @@ class TextPolicy(Policy):
     has_batches_of_text = True
 
     def identity(self) -> dict[str, Any]:
-        """As Policy.identity."""
+        """Return the values that decide the batches, as JSON."""
         return {
             "kind": "text",
             "audio": self.audio.identity(),
@@ -441,11 +447,9 @@ class TextPolicy(Policy):
         if self.quadratic is not None:
             tokens = tokens + tokens * tokens // self.quadratic
 
-        return np.where(
-            lengths.text_only,
-            -(-tokens * self.bound // self.batch_tokens),
-            self.audio.units(lengths),
-        )
+        # Rounded up, so that no batch has more than `batch_tokens`.
+        text_units = -(-tokens * self.bound // self.batch_tokens)
+        return np.where(lengths.text_only, text_units, self.audio.units(lengths))
 
     def buckets(self, lengths: Lengths) -> np.ndarray:
         """Return one bucket for all text, besides those of the audio policy."""
@@ -473,7 +477,7 @@ class TextBucketsPolicy(Policy):
     has_batches_of_text = True
 
     def identity(self) -> dict[str, Any]:
-        """As Policy.identity."""
+        """Return the values that decide the batches, as JSON."""
         return {
             "kind": "text_buckets",
             "audio": self.audio.identity(),
@@ -491,16 +495,16 @@ class TextBucketsPolicy(Policy):
         """For text WHOLE divided by the batch size of its bucket; more than the bound for a text that
         no bucket fits.
         """
-        of_buckets = np.append(WHOLE // np.asarray(self.sizes, np.int64), WHOLE + 1)
-        of_text = of_buckets[self._bucket_of(lengths)]
-        return np.where(lengths.text_only, of_text, self.audio.units(lengths))
+        units_of_buckets = np.append(WHOLE // np.asarray(self.sizes, np.int64), WHOLE + 1)
+        text_units = units_of_buckets[self._text_bucket(lengths)]
+        return np.where(lengths.text_only, text_units, self.audio.units(lengths))
 
     def buckets(self, lengths: Lengths) -> np.ndarray:
         """Texts of different buckets share no piece of a batch."""
-        of_text = TEXT_BUCKET + self._bucket_of(lengths)
-        return np.where(lengths.text_only, of_text, self.audio.buckets(lengths))
+        text_buckets = TEXT_BUCKET + self._text_bucket(lengths)
+        return np.where(lengths.text_only, text_buckets, self.audio.buckets(lengths))
 
-    def _bucket_of(self, lengths: Lengths) -> np.ndarray:
+    def _text_bucket(self, lengths: Lengths) -> np.ndarray:
         """Return the bucket of each text: its place in `sizes`, or len(sizes) for a longer text."""
         return np.searchsorted(self.ends, lengths.tokens, side="left")
 
@@ -545,7 +549,7 @@ class TokensPolicy(Policy):
     has_batches_of_text = True
 
     def identity(self) -> dict[str, Any]:
-        """As Policy.identity."""
+        """Return the values that decide the batches, as JSON."""
         return {
             "kind": "tokens",
             "bound": self.bound,
@@ -566,7 +570,8 @@ class TokensPolicy(Policy):
         if self.quadratic is not None:
             units = tokens + tokens * tokens // self.quadratic
         if self.batch_size is not None:
-            units = np.maximum(units, self.bound // (self.batch_size + 1) + 1)
+            least_units = self.bound // (self.batch_size + 1) + 1
+            units = np.maximum(units, least_units)
 
         return np.where(lengths.text_only, units, self.views * units)
 
@@ -599,8 +604,9 @@ def policy_of(conf: BatchConf, views: int = 1, audio_tokens: AudioTokens | None 
 
     Args:
         conf: the batches.
-        views: of each utterance with audio.
-        audio_tokens: see `audio_tokens_of`.
+        views: views of each utterance with audio in a batch.
+        audio_tokens: how audio counts towards `batch_tokens`; None if batches of audio have another
+            bound.
     """
     if audio_tokens is not None and conf.batch_tokens is not None:
         return TokensPolicy(
@@ -611,8 +617,8 @@ def policy_of(conf: BatchConf, views: int = 1, audio_tokens: AudioTokens | None 
     if views > 1:
         policy = ViewsPolicy(policy, views)
     if conf.token_buckets is not None:
-        ends, sizes = zip(*conf.token_buckets, strict=True)
-        return TextBucketsPolicy(policy, ends, sizes)
+        max_tokens, batch_sizes = zip(*conf.token_buckets, strict=True)
+        return TextBucketsPolicy(policy, max_tokens, batch_sizes)
     if conf.batch_tokens is not None:
         return TextPolicy(policy, conf.batch_tokens, conf.quadratic_factor)
     return policy
@@ -635,18 +641,20 @@ def _static_limit(conf: BatchConf, frames: int, seconds: float) -> str:
 
 
 def _dynamic_policy_of(conf: BatchConf) -> Policy:
+    """Return the policy of `batch_type: dynamic`: a bound on frames, or on seconds."""
     policy: Policy
     if conf.batch_duration is None:
-        policy, units = FramesPolicy(conf.max_frames_in_batch), 1
+        units_of_target = 1  # batch_target is in frames
+        policy = FramesPolicy(conf.max_frames_in_batch)
     else:
-        units = 1000  # milliseconds of a second
+        units_of_target = 1000  # batch_target is in seconds, and units are milliseconds
         quadratic = None
         if conf.quadratic_duration is not None:
-            quadratic = round(units * conf.quadratic_duration)
-        policy = DurationPolicy(round(units * conf.batch_duration), quadratic, conf.batch_size)
+            quadratic = round(1000 * conf.quadratic_duration)
+        policy = DurationPolicy(round(1000 * conf.batch_duration), quadratic, conf.batch_size)
 
     if conf.batch_target is not None:
-        return TargetPolicy(policy, round(units * conf.batch_target))
+        return TargetPolicy(policy, round(units_of_target * conf.batch_target))
     return policy
 
 
@@ -656,9 +664,8 @@ def _dynamic_limit(conf: BatchConf, frames: int, seconds: float) -> str:
 
 
 def _bucket_policy_of(conf: BatchConf) -> Policy:
-    return duration_bucket_policy_of(conf) or BucketPolicy(
-        conf.bucket_boundaries, conf.bucket_batch_sizes
-    )
+    policy = duration_bucket_policy_of(conf)
+    return policy or BucketPolicy(conf.bucket_boundaries, conf.bucket_batch_sizes)
 
 
 def _bucket_limit(conf: BatchConf, frames: int, seconds: float) -> str:
@@ -669,8 +676,11 @@ def _bucket_limit(conf: BatchConf, frames: int, seconds: float) -> str:
         bucket = int(np.searchsorted(ends, frames, side="right"))
     else:
         name, unit = "bucket_batch_size", "seconds"
-        # The end of a bin is its seconds, or (seconds, tokens).
-        ends = [end[0] if isinstance(end, tuple) else end for end in conf.bucket_duration_bins]
+        ends = []
+        for end in conf.bucket_duration_bins:
+            max_seconds, _ = end if isinstance(end, tuple) else (end, ANY_TOKENS)
+            ends.append(max_seconds)
+
         sizes = conf.bucket_batch_size
         assert sizes is not None, "BatchConf checks that bins and sizes come together"
         bucket = min(int(np.searchsorted(ends, seconds, side="left")), len(sizes) - 1)
@@ -686,11 +696,13 @@ def duration_bucket_policy_of(conf: BatchConf) -> DurationBucketPolicy | None:
     if conf.bucket_duration_bins is None or conf.bucket_batch_size is None:
         return None
 
-    ends = [
-        end if isinstance(end, tuple) else (end, ANY_TOKENS) for end in conf.bucket_duration_bins
-    ]
+    ends: list[tuple[int, int]] = []
+    for end in conf.bucket_duration_bins:
+        seconds, max_tokens = end if isinstance(end, tuple) else (end, ANY_TOKENS)
+        ends.append((round(1000 * seconds), max_tokens))
+
     return DurationBucketPolicy(
-        tuple((round(1000 * seconds), tokens) for seconds, tokens in ends),
+        tuple(ends),
         conf.bucket_batch_size,
         lenient=conf.bucket_choice == "lenient",
         max_tps=conf.max_tps,
