@@ -45,31 +45,32 @@ def attention_beam_search(
     batch, frames = encoder_out.shape[:2]
     device = encoder_out.device
     state = model.decoder.start(encoder_out, length_mask(lengths, frames).unsqueeze(1))
-    *earlier, tokens = prompts.tokens.split(1, dim=1)
-    for token in earlier:
+    *earlier_tokens, tokens = prompts.tokens.split(1, dim=1)
+    for token in earlier_tokens:
         _, state = model.decoder.forward_one_step(state, token)
 
-    scores = torch.zeros(batch, 1, device=device)
     # (B,) most tokens after the prompt. An encoder that does not mask padding gives every
     # utterance the frames of the longest, as WeNet does.
-    most = min(frames, model.decoder.max_tokens or frames)
+    most_steps = min(frames, model.decoder.max_tokens or frames) - len(earlier_tokens)
     limits = lengths if model.encoder.masks_padding else torch.full_like(lengths, frames)
-    limits = limits.clamp(max=most) - len(earlier)
-    # An utterance without frames has no tokens.
-    ended = ((lengths == 0) | (limits <= 0)).unsqueeze(1)
-    history = torch.empty(batch, 1, 0, dtype=torch.int64, device=device)
+    limits = (limits - len(earlier_tokens)).clamp(max=most_steps)
 
-    for step in range(1, most - len(earlier) + 1):
+    # One empty hypothesis of each utterance; an utterance without frames has no tokens.
+    scores = torch.zeros(batch, 1, device=device)
+    history = torch.empty(batch, 1, 0, dtype=torch.int64, device=device)
+    ended = ((lengths == 0) | (limits <= 0)).unsqueeze(1)
+
+    for step in range(1, most_steps + 1):
         log_probs, state = model.decoder.forward_one_step(state, tokens)
         if prompts.rules is not None:
             log_probs = prompts.rules.apply(log_probs, history)
 
         # The best next tokens of each hypothesis, (B, K, N)
-        units = log_probs.size(2)
+        num_units = log_probs.size(2)
         if ctc is None:
-            best, candidates = log_probs.topk(min(beam_size, units), dim=2)
+            best, candidates = log_probs.topk(min(beam_size, num_units), dim=2)
         else:
-            count = min(_CANDIDATES * beam_size, units)
+            count = min(_CANDIDATES * beam_size, num_units)
             best, candidates = _best_candidates_and_eos(log_probs, count, model.eos)
             best = ctc.combine(best, candidates, tokens)
 
@@ -95,7 +96,10 @@ def attention_beam_search(
     if ctc is not None:
         return nbests  # a score with a part of CTC tells no confidence of the decoder
 
-    return _add_confidences(nbests, limits, options.length_penalty)
+    for nbest, most_tokens in zip(nbests, limits.tolist(), strict=True):
+        for rank, hypothesis in enumerate(nbest):
+            nbest[rank] = _add_confidence(hypothesis, most_tokens, options.length_penalty)
+    return nbests
 
 
 def _is_settled(
@@ -105,27 +109,32 @@ def _is_settled(
     limits: torch.Tensor,
     options: DecodeOptions,
 ) -> torch.Tensor:
-    """Tell for each utterance whether its best hypotheses are known, (B, 1).
+    """Tell for each utterance whether no hypothesis can overtake its best ones, which have ended:
+    (B, 1).
 
     Args:
-        scores: (B, K).
-        ended: (B, K).
+        scores: (B, K) of the hypotheses.
+        ended: (B, K) whether a hypothesis has ended.
         lengths: (B, K) tokens.
         limits: (B,) most tokens.
         options: nbest, the number of hypotheses that are wanted.
     """
     wanted = min(options.nbest or options.beam_size, options.beam_size)
+    all_ended = ended.all(dim=1, keepdim=True)
     if scores.size(1) < wanted:  # the first steps of a small vocabulary
-        return ended.all(dim=1, keepdim=True)
+        return all_ended
 
     penalty = options.length_penalty
-    best = (scores / lengths**penalty).masked_fill(~ended, -torch.inf).topk(wanted, dim=1).values
-    last = best[:, -1:]
+    final_scores = (scores / lengths**penalty).masked_fill(~ended, -torch.inf)
+    lowest_wanted = final_scores.topk(wanted, dim=1).values[:, -1:]
+
     # Scores only fall, so the most that a hypothesis can reach is its score at the length that
     # suits it best.
-    furthest = limits.unsqueeze(1) if penalty > 0 else lengths
-    rival = (scores / furthest**penalty).masked_fill(ended, -torch.inf).amax(dim=1, keepdim=True)
-    return (rival <= last) & ((last > -torch.inf) | ended.all(dim=1, keepdim=True))
+    best_length = limits.unsqueeze(1) if penalty > 0 else lengths
+    rival_scores = (scores / best_length**penalty).masked_fill(ended, -torch.inf)
+    best_rival = rival_scores.amax(dim=1, keepdim=True)
+    has_enough = (lowest_wanted > -torch.inf) | all_ended
+    return (best_rival <= lowest_wanted) & has_enough
 
 
 def _count_tokens(history: torch.Tensor, eos: int) -> torch.Tensor:
@@ -149,11 +158,17 @@ def _best_candidates_and_eos(
 def _extend_ended_by_eos(
     best: torch.Tensor, candidates: torch.Tensor, ended: torch.Tensor, eos: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Extend hypotheses that have ended by eos only, at no cost."""
-    free = torch.full_like(best, -torch.inf)
-    free[..., 0] = 0.0
+    """Let hypotheses that have ended go on with eos only, at no cost.
+
+    Args:
+        best: (B, K, N) log-probabilities of the next tokens.
+        candidates: (B, K, N) these tokens.
+        ended: (B, K) whether a hypothesis has ended.
+    """
+    one_is_free = torch.full_like(best, -torch.inf)
+    one_is_free[..., 0] = 0.0
     ended = ended.unsqueeze(2)
-    return torch.where(ended, free, best), candidates.masked_fill(ended, eos)
+    return torch.where(ended, one_is_free, best), candidates.masked_fill(ended, eos)
 
 
 def _select_rows(history: torch.Tensor, parents: torch.Tensor) -> torch.Tensor:
@@ -164,49 +179,41 @@ def _select_rows(history: torch.Tensor, parents: torch.Tensor) -> torch.Tensor:
 def _ranked_hypotheses(
     history: torch.Tensor, scores: torch.Tensor, eos: int, length_penalty: float
 ) -> list[NBest]:
-    """Return hypotheses sorted by score; history (B, K, U), scores (B, K)."""
-    values = scores / _count_tokens(history, eos) ** length_penalty
-    values, order = values.sort(dim=1, descending=True, stable=True)
-    rows = _select_rows(history, order).cpu().numpy()
+    """Return the hypotheses of each utterance, best first, without eos and the impossible ones.
+
+    Args:
+        history: (B, K, U) tokens.
+        scores: (B, K) log-probabilities.
+        eos: fills the tokens of a hypothesis after its end.
+        length_penalty: hypotheses are compared by score / tokens ** length_penalty.
+    """
+    final_scores = scores / _count_tokens(history, eos) ** length_penalty
+    final_scores, order = final_scores.sort(dim=1, descending=True, stable=True)
+    tokens = _select_rows(history, order).cpu().numpy()
 
     nbests: list[NBest] = []
-    for utterance_rows, utterance_values in zip(rows, values.tolist(), strict=True):
-        nbest = [
-            Hypothesis(tuple(row[row != eos].tolist()), value)
-            for row, value in zip(utterance_rows, utterance_values, strict=True)
-            if value > -torch.inf
-        ]
+    for tokens_of_nbest, scores_of_nbest in zip(tokens, final_scores.tolist(), strict=True):
+        nbest = []
+        for row, score in zip(tokens_of_nbest, scores_of_nbest, strict=True):
+            if score > -torch.inf:
+                nbest.append(Hypothesis(tuple(row[row != eos].tolist()), score))
         nbests.append(nbest)
 
     return nbests
 
 
-def _add_confidences(
-    nbests: list[NBest], limits: torch.Tensor, length_penalty: float
-) -> list[NBest]:
-    """Add `decoder_confidence` to hypotheses whose scores are those of the decoder alone.
+def _add_confidence(hypothesis: Hypothesis, most_tokens: int, length_penalty: float) -> Hypothesis:
+    """Add `decoder_confidence`: the geometric mean of the probabilities of the tokens and eos.
 
     Args:
-        nbests: of each utterance.
-        limits: (B,) tokens of the longest hypothesis of each utterance, which has no eos.
-        length_penalty: that of the scores.
+        hypothesis: its score is that of the decoder alone.
+        most_tokens: a hypothesis of so many tokens was cut, and has no eos.
+        length_penalty: that of the score.
     """
-    with_confidences: list[NBest] = []
-    for nbest, most in zip(nbests, limits.tolist(), strict=True):
-        confidences: list[float | None] = []
-        for hypothesis in nbest:
-            count = len(hypothesis.tokens)
-            if not count:
-                confidences.append(None)
-                continue
-            log_prob = hypothesis.score * count**length_penalty
-            confidences.append(math.exp(log_prob / min(count + 1, most)))
+    count = len(hypothesis.tokens)
+    if not count:
+        return hypothesis
 
-        with_confidences.append(
-            [
-                replace(hypothesis, decoder_confidence=confidence)
-                for hypothesis, confidence in zip(nbest, confidences, strict=True)
-            ]
-        )
-
-    return with_confidences
+    log_prob = hypothesis.score * count**length_penalty
+    confidence = math.exp(log_prob / min(count + 1, most_tokens))
+    return replace(hypothesis, decoder_confidence=confidence)

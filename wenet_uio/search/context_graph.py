@@ -65,8 +65,10 @@ class ContextGraph:
                 f"hot words with {different} different scores; at most {MOST_SCORES}: round them"
             )
 
-        # One token can take back many negative bonuses at once, so their growth has no limit.
-        self.most: float = max(scores, default=0.0) if min(scores, default=0.0) >= 0 else torch.inf
+        self.most: float = max(scores, default=0.0)
+        if min(scores, default=0.0) < 0:
+            # One token can take back many negative bonuses at once, so their growth has no limit.
+            self.most = torch.inf
 
         transitions, pending = _build_automaton(phrases, scores)
         keys, order = torch.tensor(list(transitions), device=device).sort()
@@ -84,7 +86,7 @@ class ContextGraph:
     def extend(
         self, states: torch.Tensor, tokens: torch.Tensor, wanted: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As PrefixScorer.extend."""
+        """As PrefixScorer.extend: states (B, N, 1), tokens (B, K)."""
         continuation, continues = self._find_transitions(states << 32 | tokens.unsqueeze(1))
 
         # Where no phrase continues, a new one may begin: a transition of state 0, whose key is the
@@ -148,8 +150,8 @@ class _Trie(NamedTuple):
 
 
 def _build_trie(phrases: Sequence[Sequence[int]], scores: Sequence[float]) -> _Trie:
-    """Build the trie of phrases with their scores."""
-    trie = _Trie([{}], [0], [0.0])
+    """Build the trie of phrases: phrases that begin alike share nodes."""
+    trie = _Trie(children=[{}], depth=[0], score=[0.0])
     for phrase, score in zip(phrases, scores, strict=True):
         node = 0
         for token in phrase:
@@ -203,10 +205,15 @@ def _build_levels(trie: _Trie, suffix: Sequence[int], order: Sequence[int]) -> l
 def _build_level(
     trie: _Trie, suffix: Sequence[int], order: Sequence[int], ends: Sequence[bool], gain: float
 ) -> _Level:
-    """Build a level.
+    """Find, for the phrases of one level, which tokens of each node they may cover, and which they
+    cover.
 
     Args:
+        trie: of all phrases.
+        suffix: for each node the longest other node whose sequence is a suffix of its own.
+        order: nodes; each comes after its parent and its suffix.
         ends: for each node, whether a phrase of the level ends there.
+        gain: bonus of a token within such a phrase.
     """
     leads_to_end = list(ends)
     for node in reversed(order):
@@ -222,9 +229,11 @@ def _build_level(
     return _Level(gain, begun, [~mask for mask in ended])
 
 
-def _masks_by_node(masks: Iterable[Sequence[int]], nodes: int) -> list[tuple[int, ...]]:
-    """Return for each node its mask of each level; empty tuples without levels."""
-    return list(zip(*masks, strict=True)) or [()] * nodes
+def _group_by_node(masks_of_levels: list[list[int]], nodes: int) -> list[tuple[int, ...]]:
+    """Turn one list of masks for each level into one tuple of masks for each node."""
+    if not masks_of_levels:
+        return [()] * nodes
+    return list(zip(*masks_of_levels, strict=True))
 
 
 def _build_automaton(
@@ -244,22 +253,24 @@ def _build_automaton(
     next_nodes, suffix, order = _link_nodes(trie)
     levels = _build_levels(trie, suffix, order)
     gains = [level.gain for level in levels]
-    begun = _masks_by_node((level.begun for level in levels), len(order))
-    open_tokens = _masks_by_node((level.open for level in levels), len(order))
+    begun = _group_by_node([level.begun for level in levels], len(order))
+    open_tokens = _group_by_node([level.open for level in levels], len(order))
 
     # A state is a trie node and, for each level, the mask of the tokens that are pending.
-    states: list[tuple[int, tuple[int, ...]]] = [(0, (0,) * len(levels))]
-    state_numbers = {states[0]: 0}
+    no_tokens = (0,) * len(levels)
+    states: list[tuple[int, tuple[int, ...]]] = [(0, no_tokens)]
+    state_numbers = {(0, no_tokens): 0}
 
     transitions: dict[int, tuple[int, float]] = {}
     for number, (node, pending) in enumerate(states):  # the loop appends to `states`
         pending_with_token = [mask << 1 | 1 for mask in pending]
         for token, target in next_nodes[node].items():
             counted = tuple(map(and_, pending_with_token, begun[target]))
-            state = target, tuple(map(and_, counted, open_tokens[target]))
-            target_number = state_numbers.setdefault(state, len(states))
+            still_pending = tuple(map(and_, counted, open_tokens[target]))
+            target_state = target, still_pending
+            target_number = state_numbers.setdefault(target_state, len(states))
             if target_number == len(states):
-                states.append(state)
+                states.append(target_state)
 
             transitions[number << 32 | token] = target_number, _sum_bonus(gains, counted)
 
@@ -290,7 +301,8 @@ def _link_nodes(trie: _Trie) -> tuple[list[dict[int, int]], list[int], list[int]
 
         for token, child in children[node].items():
             if node:
-                suffix[child] = next_nodes[suffix[node]].get(token, children[0].get(token, 0))
+                from_root = children[0].get(token, 0)
+                suffix[child] = next_nodes[suffix[node]].get(token, from_root)
             order.append(child)
 
     next_nodes[0] = children[0]

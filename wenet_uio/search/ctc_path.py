@@ -32,7 +32,7 @@ _EMPTY = CtcPath((), (), (), (), ())
 def collapse_labels(
     labels: torch.Tensor, scores: torch.Tensor, lengths: torch.Tensor, blank: int
 ) -> list[CtcPath]:
-    """Merge repeated labels and remove blanks.
+    """Merge repeated labels and remove blanks: the tokens of each utterance, with their frames.
 
     Args:
         labels: (B, T) label of each frame.
@@ -58,22 +58,28 @@ def collapse_labels(
     peak = frame.new_full((most_runs,), frames).scatter_reduce(0, run, at_peak, "amin")
     length = frame.new_zeros(most_runs).scatter_add(0, run, counted.long())
 
-    # Keep the runs that are tokens, and split them by utterance.
+    # Keep the runs that are tokens: (tokens of all utterances,) each
     is_token_start = starts.flatten() & counted
+    tokens = labels.flatten()[is_token_start].tolist()
     run, start = run[is_token_start], frame.repeat(batch)[is_token_start]
-    tokens_per_row = is_token_start.view(batch, frames).sum(dim=1).tolist()
-    columns = (
-        labels.flatten()[is_token_start],
-        peak[run],
-        highest[run],
-        start,
-        start + length[run],
-    )
-    rows = zip(*(column.cpu().split(tokens_per_row) for column in columns), strict=True)
+    peaks, peak_scores = peak[run].tolist(), highest[run].tolist()
+    first_frames, end_frames = start.tolist(), (start + length[run]).tolist()
 
     paths: list[CtcPath] = []
-    for row in rows:
-        paths.append(CtcPath(*(tuple(column.tolist()) for column in row)))
+    first = 0
+    for count in is_token_start.view(batch, frames).sum(dim=1).tolist():
+        own = slice(first, first + count)
+        paths.append(
+            CtcPath(
+                tuple(tokens[own]),
+                tuple(peaks[own]),
+                tuple(peak_scores[own]),
+                tuple(first_frames[own]),
+                tuple(end_frames[own]),
+            )
+        )
+        first += count
+
     return paths
 
 
@@ -92,12 +98,12 @@ def ctc_greedy_search(
     scores, labels = log_probs.max(dim=-1)
     outside = torch.arange(scores.size(1), device=scores.device) >= lengths.unsqueeze(1)
     totals = scores.masked_fill(outside, 0.0).sum(dim=1).tolist()
+    nbests: list[NBest] = []
     paths = collapse_labels(labels, scores, lengths, blank)
-
-    return [
-        [Hypothesis(path.tokens, total, path.peaks, tuple(map(math.exp, path.scores)))]
-        for path, total in zip(paths, totals, strict=True)
-    ]
+    for path, total in zip(paths, totals, strict=True):
+        confidences = tuple(map(math.exp, path.scores))
+        nbests.append([Hypothesis(path.tokens, total, path.peaks, confidences)])
+    return nbests
 
 
 def align_tokens(
@@ -123,4 +129,5 @@ def align_tokens(
     target = torch.tensor([list(tokens)], device=log_probs.device)
     labels, scores = forced_align(log_probs.unsqueeze(0).float(), target, blank=blank)
     length = torch.tensor([log_probs.size(0)], device=log_probs.device)
-    return collapse_labels(labels.long(), scores, length, blank)[0], float(scores.sum())
+    (path,) = collapse_labels(labels.long(), scores, length, blank)
+    return path, float(scores.sum())

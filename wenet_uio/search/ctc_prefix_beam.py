@@ -104,10 +104,13 @@ class PrefixBeam:
         labels = _allowed_labels(log_probs, lengths, num_labels, self._blank)
         scorer = join_scorers(self._scorers)
         history = []
-        labels_of_frames = zip(*(tensor.unbind(dim=1) for tensor in labels), strict=True)
-        for tokens, scores, blank_scores in labels_of_frames:
+        for frame in range(log_probs.size(1)):
             self._beam, parent, token = _advance_beam(
-                self._beam, tokens, scores, blank_scores, scorer
+                self._beam,
+                labels.tokens[:, frame],
+                labels.scores[:, frame],
+                labels.blank[:, frame],
+                scorer,
             )
             history.append((parent, token))
 
@@ -124,12 +127,12 @@ class PrefixBeam:
 
         scores, order = totals.sort(dim=1, descending=True, stable=True)
         nbests: list[NBest] = []
-        utterances = zip(self._prefixes, order.tolist(), scores.tolist(), strict=True)
-        for prefixes, ranks, values in utterances:
-            ranked = zip(ranks, values, strict=True)
-            nbests.append(
-                [Hypothesis(prefixes[rank], score) for rank, score in ranked if score > -torch.inf]
-            )
+        for row, prefixes in enumerate(self._prefixes):
+            nbest = []
+            for number, score in zip(order[row].tolist(), scores[row].tolist(), strict=True):
+                if score > -torch.inf:
+                    nbest.append(Hypothesis(prefixes[number], score))
+            nbests.append(nbest)
 
         return nbests
 
@@ -141,12 +144,13 @@ class PrefixBeam:
             return
 
         joined = copy(beams[0])
-        joined._beam = _Beam(*map(torch.cat, zip(*(beam._beam for beam in beams), strict=True)))
-        joined._prefixes = [prefixes for beam in beams for prefixes in beam._prefixes]
+        tensors_of_beams = zip(*[beam._beam for beam in beams], strict=True)
+        joined._beam = _Beam._make([torch.cat(tensors) for tensors in tensors_of_beams])
+        joined._prefixes = [beam._prefixes[0] for beam in beams]
         joined.advance(log_probs)
 
         for row, beam in enumerate(beams):
-            beam._beam = _Beam(*(values[row : row + 1] for values in joined._beam))
+            beam._beam = _Beam._make([tensor[row : row + 1] for tensor in joined._beam])
             beam._prefixes = [joined._prefixes[row]]
 
 
@@ -157,7 +161,9 @@ def ctc_prefix_beam_search(
     blank: int = 0,
     scorers: Sequence[PrefixScorer] = (),
 ) -> list[NBest]:
-    """Search whole utterances together; Python loops only over frames. See PrefixBeam.
+    """Find the token sequences of whole utterances with the highest sum over their CTC paths.
+
+    All utterances are searched together; Python loops only over frames.
 
     Args:
         log_probs: (B, T, V) CTC log-probabilities.
@@ -191,8 +197,9 @@ def _allowed_labels(
     if lengths is None:
         lengths = torch.full((len(tokens),), tokens.size(1), device=tokens.device)
 
-    outside = torch.arange(tokens.size(1), device=tokens.device) >= lengths.unsqueeze(1)
-    blank_scores = scores.masked_fill(~is_blank, -torch.inf).amax(dim=-1).masked_fill(outside, 0.0)
+    outside = torch.arange(tokens.size(1), device=tokens.device) >= lengths.unsqueeze(1)  # (B, T)
+    blank_scores = scores.masked_fill(~is_blank, -torch.inf).amax(dim=-1)
+    blank_scores = blank_scores.masked_fill(outside, 0.0)
     token_scores = scores.masked_fill(is_blank | outside.unsqueeze(-1), -torch.inf)
     return _Frames(tokens, token_scores, blank_scores)
 
@@ -203,16 +210,15 @@ def _empty_beam(batch: int, size: int, state_size: int, device: torch.device) ->
     ends_in_blank = impossible.clone()
     ends_in_blank[:, 0] = 0.0
     zeros = torch.zeros(batch, size, dtype=torch.int64, device=device)
-    states = torch.zeros(batch, size, state_size, dtype=torch.int64, device=device)
 
     return _Beam(
         ends_in_blank,
-        impossible,
-        zeros + _NOT_A_TOKEN,
-        zeros + 1,
-        zeros,
-        torch.zeros_like(impossible),
-        states,
+        ends_in_token=impossible,
+        last=zeros + _NOT_A_TOKEN,
+        name=zeros + 1,
+        parent_name=zeros,
+        bonus=torch.zeros_like(impossible),
+        states=torch.zeros(batch, size, state_size, dtype=torch.int64, device=device),
     )
 
 
@@ -223,34 +229,32 @@ def _advance_beam(
     blank: torch.Tensor,
     scorer: PrefixScorer | None,
 ) -> tuple[_Beam, torch.Tensor, torch.Tensor]:
-    """Advance by one frame, with tokens and scores (B, K) and blank (B,).
+    """Advance the N prefixes of each utterance by one frame with K labels.
+
+    Args:
+        beam: the prefixes.
+        tokens: (B, K) labels.
+        scores: (B, K) their log-probabilities; -inf for the blank.
+        blank: (B,) log-probability of the blank.
+        scorer: hot words and a language model.
 
     Returns:
-        The new beam. For each of its prefixes (B, N): the place of the prefix that it comes from,
+        The new beam. For each of its prefixes (B, N): the number of the prefix that it comes from,
         and the token that was appended, or -1.
     """
     num_prefixes, num_labels = beam.last.size(1), tokens.size(1)
     total = beam.score
     is_last = tokens.unsqueeze(1) == beam.last.unsqueeze(2)  # (B, N, K)
-    repeats, label = is_last.max(dim=2)  # whether the last token is among the labels, and where
+    repeats, label_of_last = is_last.max(dim=2)  # whether it is among the labels, and where; (B, N)
 
     # Extend prefix n by token k; a repeated token needs a blank in between.
     may_be_extended = torch.where(is_last, beam.ends_in_blank.unsqueeze(2), total.unsqueeze(2))
-    extended = may_be_extended + scores.unsqueeze(1)
-
-    # An extension that equals prefix m of the beam is added to that prefix.
-    is_child = beam.parent_name.unsqueeze(1) == beam.name.unsqueeze(2)  # (B, N, M)
-    is_child &= ((total > -torch.inf) & repeats).unsqueeze(1)
-    joining = extended.gather(2, label.unsqueeze(1).expand_as(is_child)).masked_fill_(
-        ~is_child, -torch.inf
-    )
-    # (B, M). A prefix has one parent at most, so that the maximum is its only value.
-    joined, parent = joining.max(dim=1)
-    removed = torch.full_like(joined, torch.inf).masked_fill_(joined > -torch.inf, -torch.inf)
-    extended.flatten(1).scatter_reduce_(1, parent * num_labels + label, removed, "amin")
+    extended = may_be_extended + scores.unsqueeze(1)  # (B, N, K)
+    may_be_child = (total > -torch.inf) & repeats
+    joined = _take_children(beam, extended, label_of_last, may_be_child)
 
     # A prefix stays as it is if the frame has a blank, or its last token again.
-    repeated = scores.gather(1, label).masked_fill_(~repeats, -torch.inf)
+    repeated = scores.gather(1, label_of_last).masked_fill_(~repeats, -torch.inf)
     stays_in_blank = total + blank.unsqueeze(1)
     stays_in_token = torch.logaddexp(beam.ends_in_token + repeated, joined)
 
@@ -274,7 +278,7 @@ def _advance_beam(
         bonus = bonus.gather(1, choice)
         states = states.gather(1, choice.unsqueeze(2).expand(-1, -1, scorer.state_size))
 
-    beam = _Beam(
+    new_beam = _Beam(
         stays_in_blank.gather(1, parent).masked_fill_(~stays, -torch.inf),
         torch.cat((stays_in_token, extended.flatten(1)), dim=1).gather(1, choice),
         torch.where(stays, beam.last.gather(1, parent), token),
@@ -283,7 +287,34 @@ def _advance_beam(
         bonus,
         states,
     )
-    return beam, parent, token
+    return new_beam, parent, token
+
+
+def _take_children(
+    beam: _Beam, extended: torch.Tensor, label_of_last: torch.Tensor, may_be_child: torch.Tensor
+) -> torch.Tensor:
+    """Take the extensions that equal a prefix of the beam out of `extended`, in place.
+
+    Args:
+        beam: N prefixes.
+        extended: (B, N, K) scores of the extensions; those that are taken become -inf.
+        label_of_last: (B, N) place of the last token of each prefix among the K labels.
+        may_be_child: (B, N) whether a prefix can be the extension of another.
+
+    Returns:
+        (B, N) score of the extension that equals each prefix; -inf if there is none.
+    """
+    is_child = beam.parent_name.unsqueeze(1) == beam.name.unsqueeze(2)  # (B, N parents, N)
+    is_child &= may_be_child.unsqueeze(1)
+    joining = extended.gather(2, label_of_last.unsqueeze(1).expand_as(is_child))
+    joining.masked_fill_(~is_child, -torch.inf)
+
+    # A prefix has one parent at most, so that the maximum is its only value.
+    joined, parent = joining.max(dim=1)  # (B, N)
+    taken = parent * extended.size(2) + label_of_last
+    removed = torch.full_like(joined, torch.inf).masked_fill_(joined > -torch.inf, -torch.inf)
+    extended.flatten(1).scatter_reduce_(1, taken, removed, "amin")
+    return joined
 
 
 def _add_bonus(
@@ -293,11 +324,14 @@ def _add_bonus(
     extended: torch.Tensor,
     scorer: PrefixScorer,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Score the extensions of a frame.
+    """Score the extensions of a frame by hot words and a language model.
 
     Args:
+        beam: N prefixes.
+        tokens: (B, K) labels of the frame.
         staying: (B, N) scores of the prefixes that stay as they are, with their bonus.
         extended: (B, N, K) scores of the extensions, without bonus.
+        scorer: hot words and a language model.
 
     Returns:
         `extended` without hopeless extensions. Bonus (B, N + N * K) and states (B, N + N * K, S) of
@@ -325,22 +359,22 @@ def _extend_prefixes(
 
     `history` has for each frame the back-pointers and the appended tokens, both (B, N).
     """
-    token = history[-1][1]
-    rank = torch.arange(token.size(1), device=token.device).expand_as(token)
+    _, last_tokens = history[-1]
+    number = torch.arange(last_tokens.size(1), device=last_tokens.device).expand_as(last_tokens)
 
+    # Follow each prefix back to the one that it was before these frames.
     backwards = []
-    for parent, token in reversed(history):
-        backwards.append(token.gather(1, rank))
-        rank = parent.gather(1, rank)
+    for parents, tokens in reversed(history):
+        backwards.append(tokens.gather(1, number))
+        number = parents.gather(1, number)
 
     emitted = torch.stack(backwards[::-1], dim=2).cpu().numpy()  # (B, N, T)
     extended: list[list[tuple[int, ...]]] = []
-    for former, rows, origins in zip(prefixes, emitted, rank.tolist(), strict=True):
-        extended.append(
-            [
-                former[origin] + tuple(tokens[tokens != _NOT_A_TOKEN].tolist())
-                for tokens, origin in zip(rows, origins, strict=True)
-            ]
-        )
+    for former, emitted_rows, origins in zip(prefixes, emitted, number.tolist(), strict=True):
+        prefixes_of_utterance = []
+        for labels, origin in zip(emitted_rows, origins, strict=True):
+            new_tokens = labels[labels != _NOT_A_TOKEN].tolist()
+            prefixes_of_utterance.append(former[origin] + tuple(new_tokens))
+        extended.append(prefixes_of_utterance)
 
     return extended

@@ -32,12 +32,11 @@ class CtcPrefixScore:
         """
         self._blank, self._eos, self._weight = blank, eos, weight
         self._log_probs = log_probs
-        self._outside = torch.arange(
-            log_probs.size(1), device=log_probs.device
-        ) >= lengths.unsqueeze(1)
+        frame = torch.arange(log_probs.size(1), device=log_probs.device)
+        self._outside = frame >= lengths.unsqueeze(1)  # (B, T)
 
         blank_tokens = torch.full_like(lengths, blank).view(-1, 1, 1)
-        self._blanks = self._scores_of(blank_tokens)  # (B, 1, 1, T)
+        self._blanks = self._frame_scores(blank_tokens)  # (B, 1, 1, T)
         blanks = self._blanks.squeeze(1)  # (B, 1, T)
         self._prefix = torch.zeros_like(blanks[..., 0])
         """(B, N) score of each hypothesis."""
@@ -69,7 +68,7 @@ class CtcPrefixScore:
         repeats = (candidates == last.unsqueeze(2)).unsqueeze(3)
         entering = torch.where(repeats, blank_before, any_before)  # (B, N, M, T)
 
-        scores = self._scores_of(candidates)
+        scores = self._frame_scores(candidates)  # (B, N, M, T)
         prefix = (entering + scores).logsumexp(dim=3)
         self._new_in_token = _run_recursion(entering, scores)
         after_token = torch.nn.functional.pad(
@@ -97,7 +96,7 @@ class CtcPrefixScore:
         self._in_token = self._new_in_token.flatten(1, 2).gather(1, rows)
         self._start = -torch.inf
 
-    def _scores_of(self, tokens: torch.Tensor) -> torch.Tensor:
+    def _frame_scores(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return the scores of tokens (B, N, M) in each frame, (B, N, M, T) in float64.
 
         Only these are converted: all scores of 50,000 tokens are gigabytes.

@@ -48,9 +48,8 @@ def possible_modes(model: DecodingModel) -> list[str]:
 
     The weights in the loss of all parts that such a mode needs are above 0.
     """
-    return [
-        mode.name for mode in model.family.decoding.modes if not _untrained_weights(model, mode)
-    ]
+    modes = model.family.decoding.modes
+    return [mode.name for mode in modes if not _untrained_weights(model, mode)]
 
 
 def _untrained_weights(model: DecodingModel, mode: DecodeMode) -> list[str]:
@@ -73,10 +72,9 @@ def check_family(model: DecodingModel, modes: Sequence[str]) -> None:
     for name in modes:
         if name not in model.family.decoding.modes_by_name:
             mode = known_modes()[name]
-            untrained = [
-                weight for weight in _untrained_weights(model, mode) if weight != "ctc_weight"
-            ]
-            refuse_mode(model, name, (untrained or list(mode.needs))[0])
+            # The reason is what the model does not have at all. Other families have CTC, too.
+            lacking = [name for name in _untrained_weights(model, mode) if name != "ctc_weight"]
+            refuse_mode(model, mode.name, lacking[0] if lacking else mode.needs[0])
 
 
 def refuse_mode(model: DecodingModel, mode: str, weight: str) -> NoReturn:
@@ -107,28 +105,22 @@ def check_options(family: Family, options: DecodeOptions) -> None:
             all its options that this family lacks.
     """
     default = DecodeOptions()
-    set_options = {
-        name
-        for name in PROMPT_OPTIONS
-        if getattr(options, name) not in (None, "", False, getattr(default, name))
-    }
+    set_options = set()
+    for name in PROMPT_OPTIONS:
+        if getattr(options, name) not in (None, "", False, getattr(default, name)):
+            set_options.add(name)
 
     # If several other families have an option, the first of them is named.
     known_options = set(family.decoding.options)
     for other_family in families():
-        names = [name for name in other_family.decoding.options if name not in known_options]
-        if set_options.intersection(names):
-            is_option = "is an option" if len(names) == 1 else "are options"
-            raise ValueError(
-                f"{_join_names(names)} {is_option} of models {other_family.name}; this model is another"
+        lacking = [name for name in other_family.decoding.options if name not in known_options]
+        if set_options.intersection(lacking):
+            *first, last = lacking
+            are_options = (
+                f"{', '.join(first)} and {last} are options" if first else f"{last} is an option"
             )
-        known_options.update(names)
-
-
-def _join_names(names: Sequence[str]) -> str:
-    """Return `a, b and c`."""
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last
+            raise ValueError(f"{are_options} of models {other_family.name}; this model is another")
+        known_options.update(lacking)
 
 
 def usual_mode(family: Family, possible: Sequence[str], scored: bool = False) -> str:
@@ -138,5 +130,8 @@ def usual_mode(family: Family, possible: Sequence[str], scored: bool = False) ->
         scored: hot words or a language model are used, which some searches do not know.
     """
     usual = family.decoding.usual_scored_mode if scored else family.decoding.usual_mode
-    preferred = (usual, "ctc_prefix_beam_search", *possible)
-    return next((mode for mode in preferred if mode in possible), "ctc_prefix_beam_search")
+    if usual in possible:
+        return usual
+    if "ctc_prefix_beam_search" in possible or not possible:
+        return "ctc_prefix_beam_search"
+    return possible[0]

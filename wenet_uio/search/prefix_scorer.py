@@ -64,20 +64,22 @@ class Scorers:
         self, states: torch.Tensor, tokens: torch.Tensor, wanted: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """As PrefixScorer.extend."""
-        extended = [
-            scorer.extend(part, tokens, wanted) for scorer, part in self._split_states(states)
-        ]
-        next_states = torch.cat([part for part, _ in extended], dim=3)
-        gain = torch.stack([gain for _, gain in extended]).sum(dim=0)
-        return next_states, gain
+        next_states, gains = [], []
+        own_states = states.split(self._sizes, dim=2)
+        for scorer, states_of_scorer in zip(self._scorers, own_states, strict=True):
+            next_states_of_scorer, gain = scorer.extend(states_of_scorer, tokens, wanted)
+            next_states.append(next_states_of_scorer)
+            gains.append(gain)
+
+        return torch.cat(next_states, dim=3), torch.stack(gains).sum(dim=0)
 
     def end(self, states: torch.Tensor) -> torch.Tensor:
         """As PrefixScorer.end."""
-        gains = [scorer.end(part) for scorer, part in self._split_states(states)]
-        return sum(gains, torch.zeros(states.shape[:2], dtype=torch.float64, device=states.device))
-
-    def _split_states(self, states: torch.Tensor) -> list[tuple[PrefixScorer, torch.Tensor]]:
-        return list(zip(self._scorers, states.split(self._sizes, dim=2), strict=True))
+        gain = torch.zeros(states.shape[:2], dtype=torch.float64, device=states.device)
+        own_states = states.split(self._sizes, dim=2)
+        for scorer, states_of_scorer in zip(self._scorers, own_states, strict=True):
+            gain = gain + scorer.end(states_of_scorer)
+        return gain
 
 
 def join_scorers(scorers: Sequence[PrefixScorer]) -> PrefixScorer | None:

@@ -46,34 +46,38 @@ def attention_rescoring(
     if starts is None:
         starts = torch.full((len(lengths), 1), model.sos, device=lengths.device)
 
-    owners: list[int] = []
+    # The hypotheses of all utterances in one list, and the utterance of each
     hypotheses: list[Hypothesis] = []
+    utterances: list[int] = []
     for utterance, nbest in enumerate(nbests):
-        owners += [utterance] * len(nbest)
         hypotheses += nbest
+        utterances += [utterance] * len(nbest)
 
     scores: list[float] = []
-
-    size = _scored_together(model, hypotheses, starts.size(1))
-    for start in range(0, len(owners), size):
-        rows = torch.tensor(owners[start : start + size], device=encoder_out.device)
-        tokens = [hypothesis.tokens for hypothesis in hypotheses[start : start + size]]
+    size = _count_scored_together(model, hypotheses, starts.size(1))
+    for first in range(0, len(hypotheses), size):
+        rows = torch.tensor(utterances[first : first + size], device=encoder_out.device)
+        tokens = [hypothesis.tokens for hypothesis in hypotheses[first : first + size]]
         memory = encoder_out[rows], lengths[rows]
         scores += _decoder_scores(model, tokens, memory, reverse_weight, starts[rows]).tolist()
 
     rescored: list[NBest] = [[] for _ in nbests]
-    for owner, hypothesis, score in zip(owners, hypotheses, scores, strict=True):
-        rescored[owner].append(replace(hypothesis, score=score + ctc_weight * hypothesis.score))
+    for utterance, hypothesis, score in zip(utterances, hypotheses, scores, strict=True):
+        combined = score + ctc_weight * hypothesis.score
+        rescored[utterance].append(replace(hypothesis, score=combined))
 
-    return [
-        sorted(nbest, key=lambda hypothesis: hypothesis.score, reverse=True) for nbest in rescored
-    ]
+    for nbest in rescored:
+        nbest.sort(key=lambda hypothesis: hypothesis.score, reverse=True)
+    return rescored
 
 
-def _scored_together(model: RescoringModel, hypotheses: list[Hypothesis], prompt: int) -> int:
-    """Return how many hypotheses, after a prompt of that many tokens, are scored together."""
+def _count_scored_together(
+    model: RescoringModel, hypotheses: list[Hypothesis], prompt_tokens: int
+) -> int:
+    """Return how many hypotheses, after a prompt, the decoder scores together, to bound memory."""
     longest = max((len(hypothesis.tokens) for hypothesis in hypotheses), default=0)
-    most_rows = SCORES_TOGETHER // ((prompt + longest) * model.vocab_size)
+    scores_of_longest = (prompt_tokens + longest) * model.vocab_size
+    most_rows = SCORES_TOGETHER // scores_of_longest
     return min(max(most_rows, 1), _MOST_ROWS)
 
 
@@ -87,17 +91,19 @@ def _decoder_scores(
     """Return the log-probability (N,) of each token sequence with eos, after its prompt (N, P)."""
     memory, memory_lengths = encoded
     lengths = torch.tensor([len(row) for row in tokens], device=memory.device) + prompts.size(1)
-    text = pad_sequence([torch.tensor(row, dtype=torch.int64) for row in tokens], True, model.eos)
-    hyps = torch.cat((prompts, text.to(memory.device)), dim=1)
+    rows = [torch.tensor(row, dtype=torch.int64) for row in tokens]
+    text = pad_sequence(rows, batch_first=True, padding_value=model.eos)
+    hyps = torch.cat((prompts, text.to(memory.device)), dim=1)  # (N, U)
     reverse = reversed_hypotheses(hyps, lengths, model.eos)
     memory_mask = length_mask(memory_lengths, memory.size(1)).unsqueeze(1)
     forward_logits, backward_logits = model.decoder(
         memory, memory_mask, hyps, lengths, reverse, reverse_weight
     )
+
     # The first token that counts follows the last one of the prompt.
-    known = prompts.size(1) - 1
+    first = prompts.size(1) - 1
     scores = _sum_next_scores(
-        forward_logits[:, known:], hyps[:, known:], lengths - known, model.eos
+        forward_logits[:, first:], hyps[:, first:], lengths - first, model.eos
     )
     if reverse_weight > 0:
         reverse_scores = _sum_next_scores(backward_logits, reverse, lengths, model.eos)

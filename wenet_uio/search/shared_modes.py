@@ -76,14 +76,13 @@ def attention_rescoring(batch: Decoding[AttentionModel]) -> list[NBest]:
 
 
 def _set_languages(nbests: list[NBest], languages: Sequence[str]) -> list[NBest]:
-    """Add the language of each utterance to its hypotheses.
-
-    `languages` is empty for a model without prompts.
+    """Return the hypotheses with the language of their utterance; `languages` is empty for a model
+    without prompts.
     """
     if not languages:
         return nbests
 
-    with_languages: list[NBest] = []
+    nbests_with_language: list[NBest] = []
     for nbest, language in zip(nbests, languages, strict=True):
-        with_languages.append([replace(hypothesis, language=language) for hypothesis in nbest])
-    return with_languages
+        nbests_with_language.append([replace(item, language=language) for item in nbest])
+    return nbests_with_language
