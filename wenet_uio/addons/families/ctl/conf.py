@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
 from wenet_uio.config import Config, ConfigError
-from wenet_uio.config.base import NotNegative
+from wenet_uio.config.base import AboveZero, NotNegative, ZeroOrMore
 from wenet_uio.config.model import CtcAttentionConf
 
 
@@ -14,11 +12,11 @@ class CtlConf(CtcAttentionConf):
     full context.
     """
 
-    ctl_weight: float = Field(default=1.0, ge=0)
+    ctl_weight: ZeroOrMore = 1.0
     """Weight of the contrastive loss."""
     n_negatives: NotNegative = 0
     """Other frames to which each frame is compared; 0: no contrastive loss."""
-    logit_temp: float = Field(default=0.1, gt=0)
+    logit_temp: AboveZero = 0.1
     """Temperature: the similarities (-1 to 1) are divided by it."""
 
 
@@ -29,8 +27,9 @@ def check_chunks(config: Config, where: str) -> Config:
         ConfigError: it has none, so there is nothing to compare with full context.
     """
     encoder = config.encoder_conf
-    sizes = [getattr(encoder, key, 0) for key in ("use_dynamic_chunk", "static_chunk_size")]
-    if not any(sizes):
+    draws_chunk_size = getattr(encoder, "use_dynamic_chunk", False)
+    fixed_chunk_size = getattr(encoder, "static_chunk_size", 0)
+    if not draws_chunk_size and not fixed_chunk_size:
         raise ConfigError(
             f"{where}: encoder_conf.use_dynamic_chunk: false: "
             "ctl_model compares chunks with full context; set it to true"

@@ -53,14 +53,19 @@ class CtlModel(ASRModel):
         prompts: torch.Tensor | None = None,
         cr_weight: float | None = None,
     ) -> Losses:
-        """Compute the losses of a batch with at least one utterance; arguments as in
-        TrainableModel.forward.
+        """Compute the losses of a batch with at least one utterance.
+
+        Args:
+            feats: (B, T, F); T = 0: texts without audio, from which only the decoder learns.
+            feats_lengths: (B,) frames.
+            target: (B, U) labels.
+            target_lengths: (B,) labels.
+            prompts: (B, P) tokens of the decoder before the text; None: <sos>.
 
         Returns:
-            0-d tensors: `loss` = `loss_full` + `loss_chunk` + ctl_weight * `loss_ctl`, its parts,
-                and the means of both
-            passes of `loss_att`, `loss_ctc` and `th_accuracy`. `loss_ctl` is a mean over the frames
-            of the batch.
+            0-d tensors: `loss` = `loss_full` + `loss_chunk` + ctl_weight * `loss_ctl`, its three
+            terms, and the means of both passes of `loss_att`, `loss_ctc` and `th_accuracy`.
+            `loss_ctl` is a mean over the frames of the batch.
         """
         assert cr_weight is None, "the config refuses two views: both passes are of one view"
         if feats.size(1) == 0:
@@ -69,22 +74,22 @@ class CtlModel(ASRModel):
         if prompts is None:
             prompts = target.new_full((len(target), 1), self.sos)
 
+        # Both passes: (B, T', D).
         full_out, lengths, _ = encode_for_training(self, feats, feats_lengths, ALL_FRAMES)
         chunk_out, _, _ = encode_for_training(self, feats, feats_lengths, VALIDATION_CHUNK)
-        full = self._losses(full_out, lengths, target, target_lengths, prompts)
-        chunk = self._losses(chunk_out, lengths, target, target_lengths, prompts)
-        losses = {name: _mean_loss(full[name], chunk[name]) for name in full}
-        loss_ctl = None
-        loss_full, loss_chunk = full["loss"], chunk["loss"]
+        full_losses = self._losses(full_out, lengths, target, target_lengths, prompts)
+        chunk_losses = self._losses(chunk_out, lengths, target, target_lengths, prompts)
+        losses = {name: _mean_loss(full_losses[name], chunk_losses[name]) for name in full_losses}
+        loss_full, loss_chunk = full_losses["loss"], chunk_losses["loss"]
         assert loss_full is not None
         assert loss_chunk is not None
-        loss = loss_full + loss_chunk
 
+        loss = loss_full + loss_chunk
+        loss_ctl = None
         if self.ctl_weight > 0.0:
             negatives = self.draw_negatives(lengths, full_out.size(1))
-            lengths, negatives = (
-                tensor.to(full_out.device, non_blocking=True) for tensor in (lengths, negatives)
-            )
+            lengths = lengths.to(full_out.device, non_blocking=True)
+            negatives = negatives.to(full_out.device, non_blocking=True)
             loss_ctl = self.contrastive_loss(chunk_out, full_out, lengths, negatives)
             loss = loss + self.ctl_weight * loss_ctl
 
@@ -121,14 +126,17 @@ class CtlModel(ASRModel):
         """
         generator = None if self.training else torch.Generator().manual_seed(0)
         size = (1, frames * self.negatives)
-        # As WeNet draws: a number of one frame less, then those from the frame itself on move up by
-        # one.
-        drawn = torch.cat(
-            [torch.randint(max(int(n) - 1, 1), size, generator=generator) for n in lengths.tolist()]
-        )
-        place = torch.arange(frames).repeat_interleave(self.negatives)
+        rows = []
+        for length in lengths.tolist():
+            num_other_frames = max(int(length) - 1, 1)
+            rows.append(torch.randint(num_other_frames, size, generator=generator))
 
-        return drawn + ((drawn >= place) & (lengths.cpu() > 1).unsqueeze(1))
+        # As WeNet draws: the numbers are those of the other frames, so the numbers from the frame
+        # itself on move up by one.
+        drawn = torch.cat(rows)  # (B, T' * negatives)
+        itself = torch.arange(frames).repeat_interleave(self.negatives)  # (T' * negatives,)
+        has_other_frames = (lengths.cpu() > 1).unsqueeze(1)  # (B, 1)
+        return drawn + ((drawn >= itself) & has_other_frames)
 
     def contrastive_loss(
         self,
@@ -143,13 +151,14 @@ class CtlModel(ASRModel):
         Args:
             chunk_out, full_out: encoder frames (B, T', D) of both passes.
             lengths: (B,).
-            negatives: (B, T' * negatives), see `draw_negatives`.
+            negatives: (B, T' * negatives) numbers of the other frames to compare with, those of one
+                frame after those of the frame before.
 
         Returns:
             0-d, the mean over the frames of the batch.
         """
         size = full_out.size(1)
-        # Differences of similarities are small
+        # In float32: the differences of similarities are small.
         with torch.autocast(full_out.device.type, enabled=False):
             chunk_frames = normalize(chunk_out.float(), dim=2)
             full_frames = normalize(full_out.float(), dim=2)
@@ -157,20 +166,22 @@ class CtlModel(ASRModel):
 
             # The choices of each frame: itself, then its negatives.
             other_frames = negatives.view(len(negatives), size, -1)  # (B, T', negatives)
-            itself = similar.diagonal(dim1=1, dim2=2).unsqueeze(2)
-            logits = torch.cat((itself, similar.gather(2, other_frames)), dim=2) / self.temperature
+            to_itself = similar.diagonal(dim1=1, dim2=2).unsqueeze(2)  # (B, T', 1)
+            to_others = similar.gather(2, other_frames)  # (B, T', negatives)
+            logits = torch.cat((to_itself, to_others), dim=2) / self.temperature
 
             # A negative that is the frame itself is no choice: an utterance of one frame has no
             # other.
-            place = torch.arange(size, device=similar.device).view(1, -1, 1)
+            frame_number = torch.arange(size, device=similar.device).view(1, -1, 1)
             no_mask = torch.zeros_like(other_frames[:, :, :1], dtype=torch.bool)
-            is_itself = torch.cat((no_mask, other_frames == place), dim=2)
+            is_itself = torch.cat((no_mask, other_frames == frame_number), dim=2)
             logits = logits.masked_fill(is_itself, -torch.inf)
 
-            valid = length_mask(lengths, size)
-            right_choices = other_frames.new_zeros(valid.numel())
+            # Choice 0, the frame itself, is right for every frame.
+            is_frame = length_mask(lengths, size)  # (B, T')
+            right_choices = other_frames.new_zeros(is_frame.numel())
             losses = cross_entropy(logits.flatten(0, 1), right_choices, reduction="none")
-            return (losses * valid.flatten()).sum() / valid.sum().clamp(min=1)
+            return (losses * is_frame.flatten()).sum() / is_frame.sum().clamp(min=1)
 
 
 def _mean_loss(one: torch.Tensor | None, other: torch.Tensor | None) -> torch.Tensor | None:
@@ -179,7 +190,7 @@ def _mean_loss(one: torch.Tensor | None, other: torch.Tensor | None) -> torch.Te
 
 
 def build(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> CtlModel:
-    """Build an untrained model; see Family.build."""
+    """Build the untrained model that a config describes."""
     assert isinstance(config.model_conf, CtlConf), "the family has this section"
     decoder = build_decoder(config, encoder, vocabulary)
     return CtlModel(encoder, decoder, vocabulary, config.model_conf, LossWeights.of(config))

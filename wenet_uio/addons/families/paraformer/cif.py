@@ -41,7 +41,10 @@ class Prediction(NamedTuple):
 
 
 def fire(weights: torch.Tensor, frames: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Sum the frames of each token.
+    """Sum the frames of each token (integrate and fire).
+
+    The weights are added up over time. Token n is the sum of the frames between n and n + 1 of the
+    running sum, each times the part of its weight that lies there.
 
     Args:
         weights: (B, T), 0 or more.
@@ -52,15 +55,17 @@ def fire(weights: torch.Tensor, frames: torch.Tensor, tokens: torch.Tensor) -> t
         (B, N, D). The last tokens of an utterance with a smaller sum of weights are incomplete or
         zeros.
     """
-    # Frame t covers the stretch begin[t] .. end[t] of the sum, token n the stretch n .. n + 1; a
-    # share is the length of their overlap.
-    end = weights.double().cumsum(dim=1).unsqueeze(1)
-    begin = pad(end[:, :, :-1], (1, 0))
+    # Frame t covers the stretch begin[t] .. end[t] of the sum, token n the stretch n .. n + 1.
+    end = weights.double().cumsum(dim=1).unsqueeze(1)  # (B, 1, T)
+    begin = pad(end[:, :, :-1], (1, 0))  # (B, 1, T)
     # The stub of arange lacks tensors as numbers, which traces need.
     number: Any = tokens
-    token = torch.arange(number, device=weights.device).double().view(1, -1, 1)
-    shares = (torch.minimum(end, token + 1) - torch.maximum(begin, token)).clamp(min=0)
+    token = torch.arange(number, device=weights.device).double().view(1, -1, 1)  # (1, N, 1)
 
+    # A share is the length of the overlap of a token and a frame.
+    overlap_begin = torch.maximum(begin, token)
+    overlap_end = torch.minimum(end, token + 1)
+    shares = (overlap_end - overlap_begin).clamp(min=0)  # (B, N, T)
     return torch.matmul(shares.to(frames.dtype), frames)
 
 
@@ -75,8 +80,9 @@ def firing_times(weights: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
         (B, N) int64 time steps for the largest number N; values beyond an utterance's number are
         arbitrary.
     """
-    sums = weights.double().cumsum(dim=1)
-    scaled_sums = sums * (counts / sums[:, -1].clamp(min=1e-9)).unsqueeze(1)
+    sums = weights.double().cumsum(dim=1)  # (B, T)
+    scale = counts / sums[:, -1].clamp(min=1e-9)
+    scaled_sums = sums * scale.unsqueeze(1)
     most_tokens = int(counts.max()) if len(counts) else 0
     numbers = torch.arange(1, most_tokens + 1, device=weights.device, dtype=torch.float64)
 
@@ -100,14 +106,16 @@ class Cif(nn.Module):
 
     def forward(self, frames: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
         """Return weights (B, T) of frames (B, T, D); `valid` (B, T) is True within the lengths."""
-        conf, channels_first = self.conf, frames.transpose(1, 2)
+        conf = self.conf
+        channels_first = frames.transpose(1, 2)  # (B, D, T)
         convolved = self.cif_conv1d(pad(channels_first, (conf.l_order, conf.r_order)))
         if conf.residual:
             convolved = convolved + channels_first
 
-        hidden = self.dropout(convolved).transpose(1, 2).relu()
-        score = self.cif_output(hidden).squeeze(2).float().sigmoid()
-        return (score * conf.smooth_factor - conf.noise_threshold).relu().masked_fill(~valid, 0.0)
+        hidden = self.dropout(convolved).transpose(1, 2).relu()  # (B, T, D)
+        score = self.cif_output(hidden).squeeze(2).float().sigmoid()  # (B, T)
+        weights = (score * conf.smooth_factor - conf.noise_threshold).relu()
+        return weights.masked_fill(~valid, 0.0)
 
 
 class CifPredictor(Cif):
@@ -129,10 +137,10 @@ class CifPredictor(Cif):
         Args:
             frames: (B, T', D) encoder frames, zeros beyond the lengths.
             lengths: (B,) frames.
-            counts: (B,) true numbers of tokens in training, which should be on the CPU as then
-                `lengths`; None: predict them.
+            counts: (B,) true numbers of tokens in training; None: predict them. In training, both
+                `counts` and `lengths` should be on the CPU.
         """
-        valid = length_mask(lengths.to(frames.device, non_blocking=True), frames.size(1))
+        valid = length_mask(lengths.to(frames.device, non_blocking=True), frames.size(1))  # (B, T')
         weights = self.weigh_frames(frames, valid)
         time_weights = self.weigh_steps(frames, valid, lengths)
         sums = weights.sum(dim=1)
@@ -141,9 +149,11 @@ class CifPredictor(Cif):
             embeds, counts, weights = self.find(frames, weights, lengths)
         else:
             # Scaled to the true number of tokens, so that each label has its vector.
-            most, counts = counts.max().clamp(min=1), counts.to(frames.device, non_blocking=True)
-            weights = weights * (counts / sums.clamp(min=1e-9)).unsqueeze(1)
-            embeds = fire(weights, frames, most)
+            most_tokens = counts.max().clamp(min=1)
+            counts = counts.to(frames.device, non_blocking=True)
+            scale = counts / sums.clamp(min=1e-9)
+            weights = weights * scale.unsqueeze(1)
+            embeds = fire(weights, frames, most_tokens)
 
         return Prediction(embeds, sums, counts, weights, time_weights)
 
@@ -160,7 +170,7 @@ class CifPredictor(Cif):
     def find(
         self, frames: torch.Tensor, weights: torch.Tensor, lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Find the tokens of utterances.
+        """Find the tokens of utterances; the sum of the weights says how many there are.
 
         Args:
             frames: (B, T', D).
@@ -172,12 +182,15 @@ class CifPredictor(Cif):
             that of one more frame.
         """
         # A frame of zeros after the last one may complete the last token.
-        weights, frames = pad(weights, (0, 1)), pad(frames, (0, 0, 0, 1))
-        place = torch.arange(weights.size(1), device=weights.device).unsqueeze(0)
-        weights = weights + self.conf.tail_threshold * (place == lengths.unsqueeze(1))
-        counts = weights.double().sum(dim=1).floor().long()
+        frames = pad(frames, (0, 0, 0, 1))
+        weights = pad(weights, (0, 1))
+        frame_number = torch.arange(weights.size(1), device=weights.device).unsqueeze(0)
+        is_tail = frame_number == lengths.unsqueeze(1)  # (B, T' + 1)
+        weights = weights + self.conf.tail_threshold * is_tail
 
-        return fire(weights, frames, counts.max().clamp(min=1)), counts, weights
+        counts = weights.double().sum(dim=1).floor().long()
+        embeds = fire(weights, frames, counts.max().clamp(min=1))
+        return embeds, counts, weights
 
 
 class ParaformerPredictor(CifPredictor):
@@ -202,21 +215,27 @@ class ParaformerPredictor(CifPredictor):
     def weigh_steps(
         self, frames: torch.Tensor, valid: torch.Tensor, lengths: torch.Tensor
     ) -> torch.Tensor:
-        """Return weights (B, 3 T') of the time steps."""
-        steps = self.tp_upsample_cnn(frames.transpose(1, 2)).transpose(1, 2)
+        """Return weights (B, S T') of the S time steps in each encoder frame.
+
+        Args:
+            frames: (B, T', D).
+            valid: (B, T') True within the lengths.
+            lengths: (B,) frames.
+        """
+        steps = self.tp_upsample_cnn(frames.transpose(1, 2)).transpose(1, 2)  # (B, S T', D)
         if self.masks_padding:
-            # The order is made here: with its own, pad_packed_sequence copies it back to the host,
-            # which waits for it.
+            # Packing wants the longest utterance first. The order is made here: with its own,
+            # pad_packed_sequence copies it back to the host, which waits for it.
             counts, order = (lengths * self.steps).clamp(min=1).cpu().sort(descending=True)
-            restored = order.argsort().to(steps.device, non_blocking=True)
+            original_order = order.argsort().to(steps.device, non_blocking=True)
             sorted_steps = steps[order.to(steps.device, non_blocking=True)]
             packed, _ = self.tp_blstm(pack_padded_sequence(sorted_steps, counts, batch_first=True))
-            seen = pad_packed_sequence(packed, batch_first=True, total_length=steps.size(1))[0][
-                restored
-            ]
+            hidden, _ = pad_packed_sequence(packed, batch_first=True, total_length=steps.size(1))
+            hidden = hidden[original_order]  # (B, S T', 2 D)
         else:
-            seen, _ = self.tp_blstm(steps)
+            hidden, _ = self.tp_blstm(steps)
 
-        score = self.tp_output(seen).squeeze(2).float().sigmoid()
+        score = self.tp_output(hidden).squeeze(2).float().sigmoid()  # (B, S T')
         weights = (score * self.conf.smooth_factor2 - self.conf.noise_threshold2).relu()
-        return weights.masked_fill(~valid.repeat_interleave(self.steps, dim=1), 0.0)
+        is_step = valid.repeat_interleave(self.steps, dim=1)
+        return weights.masked_fill(~is_step, 0.0)

@@ -9,7 +9,14 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from wenet_uio.config import Config, ConfigError
-from wenet_uio.config.base import NotNegative, Positive, Probability, Section
+from wenet_uio.config.base import (
+    AboveZero,
+    BelowOne,
+    NotNegative,
+    Positive,
+    Probability,
+    Section,
+)
 from wenet_uio.config.encoder import AttentionConf, DropoutRate, MemoryConf, StackConf
 from wenet_uio.config.model import ModelKeys
 
@@ -68,11 +75,11 @@ class CifPredictorConf(Section):
     threshold: One = 1.0
     """Sum of the weights of the frames of a token."""
     dropout: DropoutRate = 0.1
-    smooth_factor: float = Field(default=1.0, gt=0)
+    smooth_factor: AboveZero = 1.0
     """Factor of the weights."""
     noise_threshold: Probability = 0.0
     """Subtracted from the weights."""
-    tail_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.45
+    tail_threshold: BelowOne = 0.45
     """Weight of one more frame after the last frame, so that an incomplete last token is given
     too."""
     residual: bool = True
@@ -84,7 +91,7 @@ class CifPredictorConf(Section):
 class ParaformerPredictorConf(CifPredictorConf):
     """CIF with a second branch that finds the times of the tokens."""
 
-    smooth_factor2: float = Field(default=0.25, gt=0)
+    smooth_factor2: AboveZero = 0.25
     """smooth_factor of the second branch."""
     noise_threshold2: Probability = 0.01
     """noise_threshold of the second branch."""
@@ -100,7 +107,7 @@ class ParaformerConf(ModelKeys):
     """Weight of the CTC loss; the weights of the other losses are 1."""
     ignore_id: Annotated[int, Field(lt=0)] = -1
     """Label that pads a batch."""
-    lsm_weight: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    lsm_weight: BelowOne = 0.0
     """Label smoothing."""
     length_normalized_loss: bool = False
     """Loss of the decoder per token of a batch instead of per utterance."""
@@ -127,14 +134,14 @@ def fill_width(config: Config, where: str) -> Config:
     Raises:
         ConfigError: the yaml has another width than that of the encoder.
     """
-    width, predictor = config.encoder_conf.output_size, config.predictor_conf
+    predictor = config.predictor_conf
     assert isinstance(predictor, CifPredictorConf), "the family has this section"
+    width = config.encoder_conf.output_size
     if predictor.idim not in (None, width):
         raise ConfigError(
             f"{where}: predictor_conf.idim: {predictor.idim}, but encoder_conf.output_size is "
             f"{width}"
         )
 
-    return config.model_copy(
-        update={"predictor_conf": predictor.model_copy(update={"idim": width})}
-    )
+    filled = predictor.model_copy(update={"idim": width})
+    return config.model_copy(update={"predictor_conf": filled})

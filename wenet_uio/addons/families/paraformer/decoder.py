@@ -35,15 +35,17 @@ class SourceAttention(nn.Module):
         `memory_bias` is (B, 1, 1, T).
         """
         key, value = self.linear_k_v(memory).chunk(2, dim=2)
-        projected = (self.linear_q(x), key, value)
-        query, key, value = (
-            projection.unflatten(2, (self.heads, -1)).transpose(1, 2) for projection in projected
-        )
-        heads = attended(
-            query, key, value, memory_bias, self.dropout_rate if self.training else 0.0
-        )
+        query = self._split_heads(self.linear_q(x))  # (B, H, N, D / H)
+        key = self._split_heads(key)  # (B, H, T, D / H)
+        value = self._split_heads(value)
+        dropout_rate = self.dropout_rate if self.training else 0.0
 
+        heads = attended(query, key, value, memory_bias, dropout_rate)  # (B, H, N, D / H)
         return self.linear_out(heads.transpose(1, 2).flatten(2))
+
+    def _split_heads(self, projected: torch.Tensor) -> torch.Tensor:
+        """Split vectors (B, L, D) into those of the heads (B, H, L, D / H)."""
+        return projected.unflatten(2, (self.heads, -1)).transpose(1, 2)
 
 
 class NormedFeedForward(nn.Module):
@@ -77,8 +79,12 @@ class SanmDecoderLayer(nn.Module):
     def forward(
         self, x: torch.Tensor, padded: torch.Tensor, memory: torch.Tensor, memory_bias: torch.Tensor
     ) -> torch.Tensor:
-        """Return tokens x (B, N, D), `padded` (B, N, 1) True where x is padding; see
-        SourceAttention for the others.
+        """Apply the layer to tokens x (B, N, D) -> (B, N, D).
+
+        Args:
+            padded: (B, N, 1) True where x is padding.
+            memory: (B, T, D) encoder frames.
+            memory_bias: (B, 1, 1, T) added to the scores of the frames; very low for padding.
         """
         tokens = self.norm2(self.feed_forward(self.norm1(x)))
         x = x + self.dropout(self.self_attn.remember(tokens, padded))
@@ -129,10 +135,11 @@ class SanmDecoder(nn.Module):
         Returns:
             Logits (B, N, V).
         """
-        padded = ~length_mask(counts, embeds.size(1)).unsqueeze(2)
-        memory_bias = additive(length_mask(lengths, memory.size(1)).unsqueeze(1), memory.dtype)
-        x = embeds
+        padded = ~length_mask(counts, embeds.size(1)).unsqueeze(2)  # (B, N, 1)
+        is_frame = length_mask(lengths, memory.size(1)).unsqueeze(1)  # (B, 1, T)
+        memory_bias = additive(is_frame, memory.dtype)  # (B, 1, 1, T)
 
+        x = embeds
         for layer in self.decoders:
             if self.gradient_checkpointing and self.training:
                 x = recomputed(layer, x, padded, memory, memory_bias)

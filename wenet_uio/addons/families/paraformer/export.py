@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import nn
@@ -31,19 +31,23 @@ GREEDY = "paraformer_greedy_search"
 
 
 def sherpa(trained: Trained) -> SherpaOnly:
-    """Return what to export for sherpa-onnx; see ExchangeRules.sherpa.
+    """Return the files of a trained paraformer for sherpa-onnx, and how to check them.
 
     Raises:
         ValueError: sherpa-onnx does not support the tokenizer.
     """
     model, config = trained.model, trained.config
-    limit = trained.arguments.num_check
     assert isinstance(model, Paraformer), "the family builds no other model"
+
+    def compare_files(files: Mapping[str, bytes]) -> Agreement:
+        examples, limit = trained.examples(), trained.arguments.num_check
+        return compare_paraformer(files["model.onnx"], model, examples, limit)
+
     return SherpaOnly(
         {"model.onnx": paraformer_graph(model, config.feature_dim)},
         paraformer_tokens(trained.tokenizer, model),
         feature_differences(config.dataset_conf, FBANK),
-        lambda files: compare_paraformer(files["model.onnx"], model, trained.examples(), limit),
+        compare_files,
         PARAFORMER.exchange.wenet_obstacle,
         model.encoder.traits.obstacle,
     )
@@ -71,15 +75,16 @@ class ParaformerModule(nn.Module):
         F) of lengths (N,) int32.
         """
         model = self.model
-        encoder_out, lengths = model.encoder(*low_frame_rate(speech, speech_lengths.long()))
-        weights = model.predictor.weigh_frames(
-            encoder_out, length_mask(lengths, encoder_out.size(1))
-        )
+        frames, frame_lengths = low_frame_rate(speech, speech_lengths.long())
+        encoder_out, lengths = model.encoder(frames, frame_lengths)
+        is_frame = length_mask(lengths, encoder_out.size(1))
+        weights = model.predictor.weigh_frames(encoder_out, is_frame)
         embeds, counts, _ = model.predictor.find(encoder_out, weights, lengths)
         logits = model.decoder(encoder_out, lengths, embeds, counts)
-        inside = length_mask(counts, logits.size(1)).unsqueeze(2)
 
-        return torch.where(inside, logits.log_softmax(dim=2), self.end), counts.int()
+        is_token = length_mask(counts, logits.size(1)).unsqueeze(2)
+        log_probs = torch.where(is_token, logits.log_softmax(dim=2), self.end)
+        return log_probs, counts.int()
 
 
 def paraformer_graph(model: Paraformer, feature_dim: int) -> Graph:
@@ -91,30 +96,28 @@ def paraformer_graph(model: Paraformer, feature_dim: int) -> Graph:
     """
     copied = traceable(model)
     assert isinstance(copied, Paraformer)
-    return Graph(
-        ParaformerModule(copied),
-        {
-            "speech": torch.randn(2, 60, feature_dim),
-            "speech_lengths": torch.tensor([60, 50], dtype=torch.int32),
-        },
-        ("logits", "token_num"),
-        {
-            "speech": {0: "N", 1: "T"},
-            "speech_lengths": {0: "N"},
-            "logits": {0: "N", 1: "U"},
-            "token_num": {0: "N"},
-        },
-        {
-            "model_type": "paraformer",
-            "version": 1,
-            "model_author": "wenet_uio",
-            "vocab_size": model.vocab_size,
-            "lfr_window_size": 1,
-            "lfr_window_shift": 1,
-            "neg_mean": ",".join(["0"] * feature_dim),
-            "inv_stddev": ",".join(["1"] * feature_dim),
-        },
-    )
+    inputs = {
+        "speech": torch.randn(2, 60, feature_dim),
+        "speech_lengths": torch.tensor([60, 50], dtype=torch.int32),
+    }
+    outputs = ("logits", "token_num")
+    dynamic_axes = {
+        "speech": {0: "N", 1: "T"},
+        "speech_lengths": {0: "N"},
+        "logits": {0: "N", 1: "U"},
+        "token_num": {0: "N"},
+    }
+    metadata = {
+        "model_type": "paraformer",
+        "version": 1,
+        "model_author": "wenet_uio",
+        "vocab_size": model.vocab_size,
+        "lfr_window_size": 1,
+        "lfr_window_shift": 1,
+        "neg_mean": ",".join(["0"] * feature_dim),
+        "inv_stddev": ",".join(["1"] * feature_dim),
+    }
+    return Graph(ParaformerModule(copied), inputs, outputs, dynamic_axes, metadata)
 
 
 def paraformer_tokens(tokenizer: Tokenizer, model: Paraformer) -> str:
@@ -125,16 +128,19 @@ def paraformer_tokens(tokenizer: Tokenizer, model: Paraformer) -> str:
         ValueError: sherpa-onnx joins the units of this tokenizer in another way.
     """
     splitter = tokenizer.splitter
-    words = isinstance(splitter, CharSplitter) and splitter.split_with_space
-    if not words and not isinstance(splitter, SegDictSplitter):
+    splits_at_spaces = isinstance(splitter, CharSplitter) and splitter.split_with_space
+    if not splits_at_spaces and not isinstance(splitter, SegDictSplitter):
         raise ValueError(
             "sherpa-onnx writes a space between the units of a paraformer: train with tokenizer "
             "paraformer, or with tokenizer_conf.split_with_space"
         )
 
-    names = {model.sos: "<s>"} | {model.eos: "</s>"}
-    symbols = sorted(tokenizer.symbols.items(), key=lambda item: item[1])
-    return "".join(f"{names.get(unit, symbol)} {unit}\n" for symbol, unit in symbols)
+    other_names = {model.sos: "<s>"}
+    other_names[model.eos] = "</s>"  # also if it is the label of <sos>
+    lines = []
+    for symbol, label in sorted(tokenizer.symbols.items(), key=lambda item: item[1]):
+        lines.append(f"{other_names.get(label, symbol)} {label}\n")
+    return "".join(lines)
 
 
 @torch.inference_mode()
@@ -154,23 +160,30 @@ def compare_paraformer(
         and both texts if they differ.
         """
         lengths = torch.tensor([feats.size(1)])
-        expected = decode(model, feats, lengths, [GREEDY], DecodeOptions())[GREEDY][0][0].tokens
-        log_probs, predicted = model.predict(*model.encode(feats, lengths))
-        exported, numbers = graph(speech=feats, speech_lengths=lengths.int())
-        count = int(numbers[0])
+        results = decode(model, feats, lengths, [GREEDY], DecodeOptions())
+        expected = results[GREEDY][0][0].tokens  # of the only utterance, the best hypothesis
+        encoder_out, encoder_lengths = model.encode(feats, lengths)
+        log_probs, predicted = model.predict(encoder_out, encoder_lengths)  # (1, N, V)
+        exported_log_probs, counts = graph(speech=feats, speech_lengths=lengths.int())
+
+        count = int(counts[0])
         difference = 0.0
         if count != int(predicted.counts[0]):
             difference = math.inf
         elif count:
-            difference = (log_probs[0, :count] - exported[0, :count]).abs().amax().item()
+            differences = log_probs[0, :count] - exported_log_probs[0, :count]
+            difference = differences.abs().amax().item()
 
-        tokens = _tokens_before(exported[0].argmax(dim=1).tolist(), model.eos)
-        other_text = Difference(key, GREEDY, expected, tokens) if tokens != expected else None
-        return difference, len(expected), other_text
+        exported = _cut_at_end(exported_log_probs[0].argmax(dim=1).tolist(), model.eos)
+        if exported == expected:
+            return difference, len(expected), None
+        return difference, len(expected), Difference(key, GREEDY, expected, exported)
 
     return compare_examples(examples, limit, compare_one)
 
 
-def _tokens_before(tokens: list[int], eos: int) -> Tokens:
+def _cut_at_end(tokens: list[int], eos: int) -> Tokens:
     """Return the tokens before the first <eos>; all without one."""
-    return tuple(tokens[: tokens.index(eos)] if eos in tokens else tokens)
+    if eos in tokens:
+        tokens = tokens[: tokens.index(eos)]
+    return tuple(tokens)

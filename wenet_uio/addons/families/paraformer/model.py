@@ -76,18 +76,23 @@ class Paraformer(TrainableModel):
         """Names of the losses that are not None; those of the quantity are of the numbers of tokens."""
         weights = self.loss_weights()
         ctc_names = [name for name in ("loss_ctc", "loss_cr") if weights[name] > 0.0]
-        times_tokens = isinstance(self.predictor, ParaformerPredictor)
-        quantity_names = ["loss_quantity", *(["loss_quantity_tp"] if times_tokens else [])]
+        quantity_names = ["loss_quantity"]
+        if isinstance(self.predictor, ParaformerPredictor):  # it has a second branch, for times
+            quantity_names.append("loss_quantity_tp")
         return ("loss", "loss_decoder", "th_accuracy", *ctc_names, *quantity_names)
 
     def inputs(
         self, feats: torch.Tensor, feats_lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return frames of low rate (B, T', 7 F) of features (B, T, F), and their lengths (B,)."""
+        """Return stacked frames of a low rate (B, T', 7 F) of features (B, T, F), and their lengths
+        (B,).
+        """
         if self.predictor.masks_padding:
             return low_frame_rate(feats, feats_lengths)
-        padded, _ = low_frame_rate(feats, torch.full_like(feats_lengths, feats.size(1)))
-        return padded, self.input_lengths(feats_lengths)
+
+        # As in WeNet, the frames after an utterance are those of its batch.
+        frames, _ = low_frame_rate(feats, torch.full_like(feats_lengths, feats.size(1)))
+        return frames, self.input_lengths(feats_lengths)
 
     def input_lengths(self, feats_lengths: torch.Tensor) -> torch.Tensor:
         """Convert lengths (B,) of features to those of frames of low rate."""
@@ -108,64 +113,66 @@ class Paraformer(TrainableModel):
         prompts: torch.Tensor,
         cr_weight: float | None = None,
     ) -> Losses:
-        """Return the losses of encoder frames (B, T', D) and labels (B, U); `loss` is the sum of
-        `loss_decoder`, ctc_weight * `loss_ctc`, and two more.
+        """Return the losses of encoder frames (B, T', D) of lengths (B,) and labels (B, U).
 
+        `loss` is the sum of `loss_decoder`, the weighted losses of CTC, and one or two more:
         `loss_quantity` and `loss_quantity_tp` are the errors in the number of tokens, of both
         branches of the predictor, divided by the number of tokens.
         """
         # The predictor and the sampler want lengths and counts on the CPU, the decoder beside the
         # frames.
-        labels, counts = self._labels_with_end(target, target_lengths)
+        labels, counts = self._append_end(target, target_lengths)
         predicted = self.predictor(encoder_out, lengths, counts)
-        embeds, lengths_on_device = predicted.embeds, lengths.to(target.device, non_blocking=True)
+        embeds = predicted.embeds  # (B, N, D)
+        lengths_on_device = lengths.to(target.device, non_blocking=True)
         if self.conf.sampler and self.training:
-            embeds = self.sampled(encoder_out, lengths_on_device, embeds, labels, counts)
+            embeds = self.replace_embeds(encoder_out, lengths_on_device, embeds, labels, counts)
         elif self.conf.sampler:
             # The loss of a rank without utterances is that of evaluation, times 0, and must depend
             # on all weights.
             embeds = embeds + 0.0 * self.embed.weight[:1].to(embeds.dtype)
 
         counts = counts.to(target.device, non_blocking=True)
-        logits = self.decoder(encoder_out, lengths_on_device, embeds, counts)
-        loss_decoder = self.attention_loss(logits, labels)
+        logits = self.decoder(encoder_out, lengths_on_device, embeds, counts)  # (B, N, V)
         is_label = labels != self.ignore_id
         is_correct = (logits.detach().argmax(dim=2) == labels) & is_label
-        accuracy = is_correct.sum() / is_label.sum().clamp(min=1)
 
-        losses: Losses = {
-            "loss_decoder": loss_decoder,
-            "th_accuracy": accuracy,
-            **_quantity_losses(predicted, counts),
-        }
+        loss_decoder = self.attention_loss(logits, labels)
+        quantity_losses = _quantity_losses(predicted, counts)
+        loss = loss_decoder
+        for quantity_loss in quantity_losses.values():
+            loss = loss + quantity_loss
         ctc_loss, ctc_losses = self._ctc_losses(
             encoder_out, lengths, target, target_lengths, cr_weight
         )
-        loss = sum(
-            value for name, value in losses.items() if value is not None and name.startswith("loss")
-        )
-        assert isinstance(loss, torch.Tensor)
+        return {
+            "loss_decoder": loss_decoder,
+            "th_accuracy": is_correct.sum() / is_label.sum().clamp(min=1),
+            **quantity_losses,
+            **ctc_losses,
+            "loss": loss + ctc_loss,
+        }
 
-        return {**losses, **ctc_losses, "loss": loss + ctc_loss}
-
-    def _labels_with_end(
+    def _append_end(
         self, target: torch.Tensor, target_lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return labels (B, N) padded with ignore_id, N >= 1, and their numbers (B,); with <eos> at
-        the end if `add_eos`.
+        """Append <eos> to the labels (B, U) of lengths (B,) if `add_eos`.
+
+        Returns:
+            Labels (B, N) padded with ignore_id, N >= 1, and their numbers (B,).
         """
         counts = target_lengths + int(self.conf.add_eos)
-        most = max(1, int(counts.max()))
-        labels = pad(target, (0, most - target.size(1)), value=self.eos)
-        is_target, is_label = (
-            length_mask(lengths.to(target.device, non_blocking=True), most)
-            for lengths in (target_lengths, counts)
-        )
+        size = max(1, int(counts.max()))
+        labels = pad(target, (0, size - target.size(1)), value=self.eos)
+        is_target = length_mask(target_lengths.to(target.device, non_blocking=True), size)
+        is_label = length_mask(counts.to(target.device, non_blocking=True), size)
 
-        labels = labels.masked_fill(~is_target, self.eos).masked_fill(~is_label, self.ignore_id)
+        # <eos> in all places after the text, then padding in all places after <eos>.
+        labels = labels.masked_fill(~is_target, self.eos)
+        labels = labels.masked_fill(~is_label, self.ignore_id)
         return labels, counts
 
-    def sampled(
+    def replace_embeds(
         self,
         encoder_out: torch.Tensor,
         lengths: torch.Tensor,
@@ -188,21 +195,23 @@ class Paraformer(TrainableModel):
         Returns:
             (B, N, D), zeros beyond the numbers of labels.
         """
-        # The turn of each token in a random order, on the CPU: the first ones are replaced.
-        turns = torch.full(labels.shape, labels.size(1))
+        # The rank of each token in a random order, on the CPU: the first ones are replaced.
+        ranks = torch.full(labels.shape, labels.size(1))  # (B, N)
         for row, count in enumerate(counts.tolist()):
-            turns[row, torch.randperm(count)] = torch.arange(count)
+            ranks[row, torch.randperm(count)] = torch.arange(count)
 
-        turns, counts = (tensor.to(labels.device, non_blocking=True) for tensor in (turns, counts))
-        valid = length_mask(counts, labels.size(1))
+        ranks = ranks.to(labels.device, non_blocking=True)
+        counts = counts.to(labels.device, non_blocking=True)
+        is_label = length_mask(counts, labels.size(1))
         with torch.no_grad():
             answers = self.decoder(encoder_out, lengths, embeds, counts).argmax(dim=2)
-            num_wrong = ((answers != labels) & valid).sum(dim=1)
+            num_wrong = ((answers != labels) & is_label).sum(dim=1)  # (B,)
 
-        replaced = turns < (num_wrong.double() * self.conf.sampling_ratio).long().unsqueeze(1)
-        true = self.embed(labels.masked_fill(~valid, 0))
-        mixed = torch.where(replaced.unsqueeze(2), true, embeds.to(true.dtype))
-        return mixed * valid.unsqueeze(2)
+        num_replaced = (num_wrong.double() * self.conf.sampling_ratio).long()
+        is_replaced = ranks < num_replaced.unsqueeze(1)
+        true_embeds = self.embed(labels.masked_fill(~is_label, 0))  # (B, N, D)
+        mixed = torch.where(is_replaced.unsqueeze(2), true_embeds, embeds.to(true_embeds.dtype))
+        return mixed * is_label.unsqueeze(2)
 
     def predict(
         self, encoder_out: torch.Tensor, lengths: torch.Tensor
@@ -217,33 +226,40 @@ class Paraformer(TrainableModel):
         return logits.float().log_softmax(dim=2), predicted
 
     def token_frames(self, predicted: Prediction) -> torch.Tensor:
-        """Return the encoder frames (B, N) in which the tokens end; in thirds of a frame if the
-        predictor has a branch for it.
+        """Return the encoder frames (B, N) in which the tokens end; as fractions of a frame if the
+        predictor has a branch that finds times.
         """
+        weights = predicted.weights[:, :-1]  # (B, T'), without that of the frame after the last
         if predicted.time_weights is None:
-            return firing_times(predicted.weights[:, :-1], predicted.counts).double()
+            return firing_times(weights, predicted.counts).double()
 
-        steps = predicted.time_weights.size(1) / max(predicted.weights.size(1) - 1, 1)
+        steps_per_frame = predicted.time_weights.size(1) / max(weights.size(1), 1)
+        steps = firing_times(predicted.time_weights, predicted.counts)
         # Step k of a frame of n steps has its middle (k + 1/2) / n - 1/2 frames from the middle of
         # the frame.
-        return (firing_times(predicted.time_weights, predicted.counts) + 0.5) / steps - 0.5
+        return (steps + 0.5) / steps_per_frame - 0.5
 
 
-def _quantity_losses(predicted: Prediction, counts: torch.Tensor) -> Losses:
-    """Return errors of the numbers of tokens, relative to the true numbers `counts` (B,)."""
+def _quantity_losses(predicted: Prediction, counts: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return errors of the predicted numbers of tokens, relative to the true numbers (B,).
+
+    A predicted number is the sum of the weights of the frames. `loss_quantity_tp` is of the branch
+    that finds times, if there is one.
+    """
     true_counts = counts.to(predicted.weight_sums.dtype)
-    sums = {"loss_quantity": predicted.weight_sums}
+    predicted_counts = {"loss_quantity": predicted.weight_sums}
     if predicted.time_weights is not None:
-        sums["loss_quantity_tp"] = predicted.time_weights.sum(dim=1)
+        predicted_counts["loss_quantity_tp"] = predicted.time_weights.sum(dim=1)
 
-    return {
-        name: l1_loss(predicted_sum, true_counts, reduction="sum") / true_counts.sum().clamp(min=1)
-        for name, predicted_sum in sums.items()
-    }
+    losses = {}
+    for name, predicted_count in predicted_counts.items():
+        error = l1_loss(predicted_count, true_counts, reduction="sum")
+        losses[name] = error / true_counts.sum().clamp(min=1)
+    return losses
 
 
 def build(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> Paraformer:
-    """Build an untrained model; see Family.build.
+    """Build the untrained model that a config describes.
 
     Raises:
         ValueError: the width of the encoder is not divisible by a number of heads or groups.
@@ -254,8 +270,8 @@ def build(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> Paraforme
     assert isinstance(config.decoder_conf, SanmDecoderConf), "the family has this section"
     assert isinstance(predictor_conf, CifPredictorConf), "the family has this section"
 
-    width = encoder.traits.output_size
     check_heads(config, encoder)
+    width = encoder.traits.output_size
     if width % (predictor_conf.cnn_groups or 1):
         raise ValueError(
             f"encoder_conf.output_size {width} is not divisible by cnn_groups "

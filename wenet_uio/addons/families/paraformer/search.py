@@ -25,16 +25,16 @@ class ScoredTokens(NamedTuple):
 
 def decode_greedily(batch: Decoding[Paraformer]) -> list[NBest]:
     """Decode in the mode paraformer_greedy_search."""
-    return paraformer_greedy_search(batch.once(scored_tokens), batch.silent)
+    return paraformer_greedy_search(batch.once(score_tokens), batch.silent)
 
 
 def decode_with_beam(batch: Decoding[Paraformer]) -> list[NBest]:
     """Decode in the mode paraformer_beam_search."""
-    return paraformer_beam_search(batch.once(scored_tokens), batch.options.beam_size, batch.silent)
+    return paraformer_beam_search(batch.once(score_tokens), batch.options.beam_size, batch.silent)
 
 
-def scored_tokens(batch: Decoding[Paraformer]) -> ScoredTokens:
-    """Score all tokens of a batch."""
+def score_tokens(batch: Decoding[Paraformer]) -> ScoredTokens:
+    """Score all tokens of a batch; both modes use the result."""
     model = batch.model
     log_probs, predicted = model.predict(batch.encoder_out, batch.lengths)
     return ScoredTokens(log_probs, predicted.counts, model.token_frames(predicted))
@@ -57,23 +57,29 @@ def paraformer_greedy_search(scored: ScoredTokens, silent: Collection[int] = ())
 def paraformer_beam_search(
     scored: ScoredTokens, beam_size: int, silent: Collection[int] = ()
 ) -> list[NBest]:
-    """Find the `beam_size` most probable sequences; the best one is that of
-    `paraformer_greedy_search`.
+    """Find the `beam_size` most probable sequences of labels for each utterance.
 
-    Arguments and hypotheses are those of `paraformer_greedy_search`. An utterance has fewer
-    hypotheses than `beam_size` if sequences differ only in labels that are left out.
+    Args:
+        scored: what the model computes.
+        beam_size: largest number of hypotheses. An utterance has fewer if sequences differ only in
+            labels that are left out.
+        silent: labels that are no text, such as that of <eos>; they are left out.
+
+    Returns:
+        Per utterance the hypotheses, the best first, with frame and confidence of each token.
     """
-    values, labels = scored.log_probs.topk(min(beam_size, scored.log_probs.size(2)), dim=2)
-    return [
-        _search_utterance(
-            values[row, :count],
-            labels[row, :count],
-            scored.frames[row, :count].tolist(),
-            beam_size,
-            silent,
+    num_labels = min(beam_size, scored.log_probs.size(2))
+    log_probs, labels = scored.log_probs.topk(num_labels, dim=2)  # (B, N, K)
+
+    results = []
+    for row, count in enumerate(scored.counts.tolist()):
+        frames = scored.frames[row, :count].tolist()
+        results.append(
+            _search_utterance(
+                log_probs[row, :count], labels[row, :count], frames, beam_size, silent
+            )
         )
-        for row, count in enumerate(scored.counts.tolist())
-    ]
+    return results
 
 
 def _search_utterance(
@@ -83,35 +89,35 @@ def _search_utterance(
     beam_size: int,
     silent: Collection[int],
 ) -> NBest:
-    """Return the best sequences of one utterance.
+    """Return the best sequences of one utterance by a beam search from token to token.
 
     Args:
         log_probs, labels: (N, K) those of the K best labels of each token.
         frames: (N,) of each token.
         silent: labels that are not part of the text.
     """
-    scores = log_probs.new_zeros(1)
-    ranks = torch.zeros(1, 0, dtype=torch.long, device=log_probs.device)
+    num_labels = labels.size(1)
+    scores = log_probs.new_zeros(1)  # of the paths in the beam
+    # (paths, tokens so far): which of the K labels a path takes for each token.
+    choices = torch.zeros(1, 0, dtype=torch.long, device=log_probs.device)
     for gains in log_probs:
-        totals = (scores.unsqueeze(1) + gains).flatten()
-        scores, chosen = totals.topk(min(beam_size, len(totals)))
-        parents = torch.div(chosen, len(gains), rounding_mode="floor")
-        ranks = torch.cat((ranks[parents], (chosen % len(gains)).unsqueeze(1)), dim=1)
+        totals = (scores.unsqueeze(1) + gains).flatten()  # (paths * K,)
+        scores, best_places = totals.topk(min(beam_size, len(totals)))
+        parents = torch.div(best_places, num_labels, rounding_mode="floor")
+        new_choices = best_places % num_labels
+        choices = torch.cat((choices[parents], new_choices.unsqueeze(1)), dim=1)
 
-    ranks_of_tokens = ranks.t()
-    paths = labels.gather(1, ranks_of_tokens).t().tolist()
-    confidences_of_paths = log_probs.gather(1, ranks_of_tokens).exp().t().tolist()
+    choices_of_tokens = choices.t()
+    paths = labels.gather(1, choices_of_tokens).t().tolist()
+    confidences_of_paths = log_probs.gather(1, choices_of_tokens).exp().t().tolist()
+
+    # Paths come from the best to the worst. The first of those with the same text stays.
     best: dict[tuple[int, ...], Hypothesis] = {}
-
     for path, confidences, score in zip(paths, confidences_of_paths, scores.tolist(), strict=True):
         spoken = [place for place, token in enumerate(path) if token not in silent]
         text = tuple(path[place] for place in spoken)
-        hypothesis = Hypothesis(
-            text,
-            score,
-            tuple(frames[place] for place in spoken),
-            tuple(confidences[place] for place in spoken),
-        )
-        best.setdefault(text, hypothesis)
+        text_frames = tuple(frames[place] for place in spoken)
+        text_confidences = tuple(confidences[place] for place in spoken)
+        best.setdefault(text, Hypothesis(text, score, text_frames, text_confidences))
 
     return list(best.values())

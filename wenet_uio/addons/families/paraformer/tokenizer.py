@@ -31,15 +31,16 @@ def read_seg_dict(path: str | Path) -> dict[str, list[str]]:
         OSError: the file cannot be read.
         ValueError: a line has no piece; the message has file and line.
     """
-    pieces: dict[str, list[str]] = {}
+    pieces_by_word: dict[str, list[str]] = {}
     for number, line in numbered_lines(path):
-        word, *parts = line.split() or [""]
-        if word and not parts:
+        if not line.strip():
+            continue
+        word, *pieces = line.split()
+        if not pieces:
             raise ValueError(f"{path}:{number}: expected `word piece piece ...`, found {line!r}")
-        if word:
-            pieces[word] = parts
+        pieces_by_word[word] = pieces
 
-    return pieces
+    return pieces_by_word
 
 
 @dataclass(frozen=True)
@@ -76,19 +77,20 @@ class SegDictSplitter:
 
     def join(self, tokens: Sequence[str]) -> str:
         """Return the text of the tokens: pieces are joined to words, with a space between a word of
-        letters and another.
+        letters and another. A piece that ends with `@@` is not the last one of its word.
         """
-        text, letters, open_word = "", False, False
+        text = ""
+        after_letters = in_word = False  # what the token before it is
         for token in tokens:
             if token in (SOS, EOS, BLANK):
                 continue
-            if letters and not open_word and not _TIGHT.fullmatch(token):
+            if after_letters and not in_word and not _TIGHT.fullmatch(token):
                 text += " "
 
-            open_word = token.endswith(GOES_ON)
-            part = token.replace(GOES_ON, "")
-            text += part
-            letters = open_word or _LETTERS.fullmatch(part) is not None
+            piece = token.replace(GOES_ON, "")
+            text += piece
+            in_word = token.endswith(GOES_ON)
+            after_letters = in_word or _LETTERS.fullmatch(piece) is not None
 
         return text.strip()
 

@@ -46,12 +46,15 @@ class SenseVoice(SpeechModel):
     def __init__(
         self, encoder: SanmEncoderWithTp, vocabulary: Vocabulary, conf: SenseVoiceConf, width: int
     ) -> None:
-        """As ASRModel; `width` is that of the stacked features. The CMVN of the encoder moves to
-        this module.
+        """Join the parts of the model; `width` is that of the stacked features.
+
+        CMVN is applied to the speech and not to the queries, so it moves from the encoder to this
+        module.
         """
         super().__init__(encoder, None, vocabulary, conf)
         encoder.embed.subsampling_rate = SHIFT  # of the encoder together with `inputs`
-        cmvn, encoder.global_cmvn = encoder.global_cmvn, None
+        cmvn = encoder.global_cmvn
+        encoder.global_cmvn = None
         self.global_cmvn = cmvn
         self.embed = nn.Embedding(QUERIES, width)
         self.leading_frames = FRAMES
@@ -64,11 +67,16 @@ class SenseVoice(SpeechModel):
         *,
         itn: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the input of the encoder, four queries and then frames of low rate, and its lengths.
+        """Return the input of the encoder: four queries, then stacked frames of a low rate.
 
         Args:
+            feats: (B, T, F).
+            feats_lengths: (B,) frames.
             languages: of each utterance, names in LANGUAGES; empty, or None for an utterance: auto.
             itn: ask for text with inverse normalisation.
+
+        Returns:
+            (B, 4 + T', 7 F), and its lengths (B,).
 
         Raises:
             ValueError: a language is unknown.
@@ -77,21 +85,23 @@ class SenseVoice(SpeechModel):
         ends = feats_lengths
         if not self.encoder.masks_padding:
             ends = torch.full_like(feats_lengths, feats.size(1))
-        frames, _ = low_frame_rate(feats, ends)
+        frames, _ = low_frame_rate(feats, ends)  # (B, T', 7 F)
         if self.global_cmvn is not None:
             frames = self.global_cmvn(frames)
 
-        names = [language or "auto" for language in languages] or ["auto"] * len(feats)
-        if unknown := sorted(set(names) - LANGUAGES.keys()):
+        names = [language or "auto" for language in languages or [None] * len(feats)]
+        unknown_names = sorted(set(names) - LANGUAGES.keys())
+        if unknown_names:
             raise ValueError(
-                f"language {', '.join(unknown)}: unknown to this model; known: "
+                f"language {', '.join(unknown_names)}: unknown to this model; known: "
                 f"{', '.join(LANGUAGES)}"
             )
 
-        form = WITH_ITN if itn else WITHOUT_ITN
-        rows = [[LANGUAGES[name], EVENT, EMOTION, form] for name in names]
-        queries = self.embed(torch.tensor(rows, device=feats.device))
-        return torch.cat((queries, frames), dim=1), low_frame_lengths(feats_lengths) + FRAMES
+        text_form = WITH_ITN if itn else WITHOUT_ITN
+        query_ids = [[LANGUAGES[name], EVENT, EMOTION, text_form] for name in names]
+        queries = self.embed(torch.tensor(query_ids, device=feats.device))  # (B, 4, 7 F)
+        lengths = low_frame_lengths(feats_lengths) + FRAMES
+        return torch.cat((queries, frames), dim=1), lengths
 
     def encode_asked(
         self,
@@ -101,46 +111,51 @@ class SenseVoice(SpeechModel):
         *,
         itn: bool,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As ASRModel.encode with full context, and with the queries of `inputs`."""
-        return self.encoder(*self.inputs(feats, feats_lengths, languages, itn=itn))
+        """Encode features (B, T, F) of lengths (B,) with full context.
+
+        Args:
+            languages: of each utterance; None: the model finds it.
+            itn: ask for text with inverse normalisation.
+
+        Returns:
+            Encoder frames (B, 4 + T', D), those of the four queries first, and their lengths (B,).
+        """
+        frames, lengths = self.inputs(feats, feats_lengths, languages, itn=itn)
+        return self.encoder(frames, lengths)
 
 
 def build(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> SenseVoice:
-    """Build an untrained model; see Family.build."""
+    """Build the untrained model that a config describes."""
     assert isinstance(encoder, SanmEncoderWithTp), "the family allows no other encoder"
     assert isinstance(config.model_conf, SenseVoiceConf), "the family has this section"
     return SenseVoice(encoder, vocabulary, config.model_conf, config.encoder_input_dim)
 
 
 def config_vocabulary(config: Config) -> Vocabulary:
-    """Return the vocabulary of the config; <s> and </s> are the labels 1 and 2 unless it says
-    another.
-    """
-    special = config.tokenizer_conf.special_tokens or {}
+    """Return the size and special labels that a config states; <s> is 1 and </s> is 2 by default."""
     if not config.vocabulary_size:
         return vocabulary_of(config)
-    ids = (special.get("<s>", 1), special.get("</s>", 2))
-    return Vocabulary(config.vocabulary_size, config.ctc_conf.ctc_blank_id, *ids)
+
+    special_tokens = config.tokenizer_conf.special_tokens or {}
+    sos = special_tokens.get("<s>", 1)
+    eos = special_tokens.get("</s>", 2)
+    return Vocabulary(config.vocabulary_size, config.ctc_conf.ctc_blank_id, sos, eos)
 
 
 def encode_with_queries(
     model: SenseVoice, feats: torch.Tensor, feats_lengths: torch.Tensor, options: DecodeOptions
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Encode features (B, T, F) of lengths (B,) with the queries that the options ask for; see
-    DecodingRules.encode.
+    """Encode features (B, T, F) of lengths (B,) with the language and form of text that the
+    decoding options ask for.
     """
     languages = options.language
-    if not isinstance(languages, tuple):
+    if not isinstance(languages, tuple):  # one language, or None, for all utterances
         languages = (languages,) * len(feats)
     return model.encode_asked(feats, feats_lengths, languages, itn=options.itn)
 
 
 def check_search(model: SenseVoice, modes: Sequence[str], options: DecodeOptions) -> None:
-    """Refuse chunks; see DecodingRules.check_search.
-
-    Raises:
-        ValueError: the options ask for chunks.
-    """
+    """Raise a ValueError if the decoding options ask for chunks, which the model does not have."""
     if options.decoding_chunk_size > 0 or options.simulate_streaming:
         raise ValueError(
             "decoding_chunk_size: a model sensevoice_small decodes with full context only"

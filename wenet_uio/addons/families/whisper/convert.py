@@ -43,16 +43,19 @@ LANGUAGES_BY_VOCAB_SIZE = {ENGLISH_VOCAB_SIZE: 99, 51865: 99, 51866: 100}
 """{size of the vocabulary: number of its language tokens}."""
 
 
-def _names_of_layer(theirs: str, ours: str, names: Mapping[str, str]) -> dict[str, str]:
+def _layer_names(theirs: str, ours: str, names: Mapping[str, str]) -> dict[str, str]:
     """Return {their name: ours} of the modules of a numbered layer, whose number is `{}`."""
     return {f"{theirs}.{{}}.{name}": f"{ours}.{{}}.{our}" for name, our in names.items()}
 
 
-def _names_of_attention(theirs: str, ours: str, projections: tuple[str, ...]) -> dict[str, str]:
+def _attention_names(theirs: str, ours: str, projections: tuple[str, ...]) -> dict[str, str]:
     """Return {their name: ours} of the projections of an attention: query, key, value, output."""
-    kinds = ("linear_q", "linear_k", "linear_v", "linear_out")
+    query, key, value, output = projections
     return {
-        f"{theirs}.{name}": f"{ours}.{our}" for name, our in zip(projections, kinds, strict=True)
+        f"{theirs}.{query}": f"{ours}.linear_q",
+        f"{theirs}.{key}": f"{ours}.linear_k",
+        f"{theirs}.{value}": f"{ours}.linear_v",
+        f"{theirs}.{output}": f"{ours}.linear_out",
     }
 
 
@@ -62,21 +65,21 @@ _OPENAI_FEED_FORWARD = {
     "mlp.2": "feed_forward.w_2",
     "attn_ln": "norm1",
 }
-_OPENAI_SELF = _names_of_attention("attn", "self_attn", _OF_OPENAI) | _OPENAI_FEED_FORWARD
+_OPENAI_SELF = _attention_names("attn", "self_attn", _OF_OPENAI) | _OPENAI_FEED_FORWARD
 OPENAI = {
     "encoder.conv1": "encoder.embed.conv.0",
     "encoder.conv2": "encoder.embed.conv.2",
     "encoder.positional_embedding": "encoder.embed.pos_enc.pe",
-    **_names_of_layer("encoder.blocks", "encoder.encoders", {**_OPENAI_SELF, "mlp_ln": "norm2"}),
+    **_layer_names("encoder.blocks", "encoder.encoders", {**_OPENAI_SELF, "mlp_ln": "norm2"}),
     "encoder.ln_post": "encoder.after_norm",
     "decoder.token_embedding": "decoder.embed.0",
     "decoder.positional_embedding": "decoder.embed.1.pe",
-    **_names_of_layer(
+    **_layer_names(
         "decoder.blocks",
         "decoder.decoders",
         {
             **_OPENAI_SELF,
-            **_names_of_attention("cross_attn", "src_attn", _OF_OPENAI),
+            **_attention_names("cross_attn", "src_attn", _OF_OPENAI),
             "cross_attn_ln": "norm2",
             "mlp_ln": "norm3",
         },
@@ -86,7 +89,7 @@ OPENAI = {
 """{module or weight of OpenAI: ours}."""
 _OF_HF = ("q_proj", "k_proj", "v_proj", "out_proj")
 _HF_SELF = {
-    **_names_of_attention("self_attn", "self_attn", _OF_HF),
+    **_attention_names("self_attn", "self_attn", _OF_HF),
     "self_attn_layer_norm": "norm1",
     "fc1": "feed_forward.w_1",
     "fc2": "feed_forward.w_2",
@@ -95,18 +98,16 @@ HUGGING_FACE = {
     "encoder.conv1": "encoder.embed.conv.0",
     "encoder.conv2": "encoder.embed.conv.2",
     "encoder.embed_positions.weight": "encoder.embed.pos_enc.pe",
-    **_names_of_layer(
-        "encoder.layers", "encoder.encoders", {**_HF_SELF, "final_layer_norm": "norm2"}
-    ),
+    **_layer_names("encoder.layers", "encoder.encoders", {**_HF_SELF, "final_layer_norm": "norm2"}),
     "encoder.layer_norm": "encoder.after_norm",
     "decoder.embed_tokens": "decoder.embed.0",
     "decoder.embed_positions.weight": "decoder.embed.1.pe",
-    **_names_of_layer(
+    **_layer_names(
         "decoder.layers",
         "decoder.decoders",
         {
             **_HF_SELF,
-            **_names_of_attention("encoder_attn", "src_attn", _OF_HF),
+            **_attention_names("encoder_attn", "src_attn", _OF_HF),
             "encoder_attn_layer_norm": "norm2",
             "final_layer_norm": "norm3",
         },
@@ -145,7 +146,8 @@ class Sizes:
             ("size of the vocabulary", self.n_vocab, tuple(LANGUAGES_BY_VOCAB_SIZE)),
         ):
             if size not in expected:
-                raise ValueError(f"{name} {size}: a Whisper has {' or '.join(map(str, expected))}")
+                sizes = " or ".join(str(number) for number in expected)
+                raise ValueError(f"{name} {size}: a Whisper has {sizes}")
 
     @property
     def is_multilingual(self) -> bool:
@@ -153,12 +155,16 @@ class Sizes:
         return self.n_vocab != ENGLISH_VOCAB_SIZE
 
     def train_yaml(self, vocabulary: Path | None) -> dict[str, Any]:
-        """Return the content of the train.yaml."""
+        """Return the content of the train.yaml; `vocabulary` is a file of byte pairs."""
         text_tokens = TEXT_TOKENS if self.is_multilingual else ENGLISH_TEXT_TOKENS
         num_languages = LANGUAGES_BY_VOCAB_SIZE[self.n_vocab]
         ids = special_tokens(text_tokens, num_languages)
-        rates = {"dropout_rate": 0.0, "positional_dropout_rate": 0.0}
-        shared = {"activation_type": "gelu", "key_bias": False, **rates}
+        shared_by_stacks = {
+            "activation_type": "gelu",
+            "key_bias": False,
+            "dropout_rate": 0.0,
+            "positional_dropout_rate": 0.0,
+        }
         return {
             "input_dim": self.n_mels,
             "output_dim": self.n_vocab,
@@ -167,7 +173,7 @@ class Sizes:
             "model_conf": {"ctc_weight": 0.0},
             "encoder": "transformer",
             "encoder_conf": {
-                **shared,
+                **shared_by_stacks,
                 "output_size": self.n_audio_state,
                 "attention_heads": self.n_audio_head,
                 "num_blocks": self.n_audio_layer,
@@ -177,7 +183,7 @@ class Sizes:
             },
             "decoder": "transformer",
             "decoder_conf": {
-                **shared,
+                **shared_by_stacks,
                 "src_key_bias": False,
                 "attention_heads": self.n_text_head,
                 "num_blocks": self.n_text_layer,
@@ -227,17 +233,20 @@ def from_openai(path: Path, vocabulary: Path | None) -> Converted:
         raise ValueError(f"{path}: dims: expected sizes by name, found {type(dims).__name__}")
 
     check_state_dict(path, weights)
-    if lacking := [name for name in DIMS if not isinstance(dims.get(name), int)]:
-        raise ValueError(f"{path}: dims lacks {', '.join(lacking)}")
+    missing = [name for name in DIMS if not isinstance(dims.get(name), int)]
+    if missing:
+        raise ValueError(f"{path}: dims lacks {', '.join(missing)}")
 
-    hidden = {"audio_hidden": 4 * dims["n_audio_state"], "text_hidden": 4 * dims["n_text_state"]}
-    sizes = Sizes(**{name: dims[name] for name in DIMS}, **hidden)
+    # OpenAI's feed-forward modules are four times as wide as the frames; no field says it.
+    sizes = Sizes(
+        **{name: dims[name] for name in DIMS},
+        audio_hidden=4 * dims["n_audio_state"],
+        text_hidden=4 * dims["n_text_state"],
+    )
     layers = {"encoder.": sizes.n_audio_layer, "decoder.": sizes.n_text_layer}
     unused = ("alignment_heads", "decoder.mask")
-
-    return _convert_weights(
-        sizes, rename_weights(weights, OPENAI, layers, unused), path.parent, vocabulary
-    )
+    our_weights = rename_weights(weights, OPENAI, layers, unused)
+    return _finish_conversion(sizes, our_weights, path.parent, vocabulary)
 
 
 def is_hugging_face(path: Path) -> bool:
@@ -254,24 +263,32 @@ def from_hugging_face(path: Path, vocabulary: Path | None) -> Converted:
         OSError: a file cannot be read.
         ValueError: a file has another content, or the model has parts that ours cannot have.
     """
-    sizes = _read_sizes(read_json(path / CONFIG_FILE), path / CONFIG_FILE)
-    weights = {
-        name.removeprefix("model."): weight for name, weight in read_folder_weights(path).items()
-    }
+    sizes = _read_sizes(path / CONFIG_FILE)
+    weights: dict[str, torch.Tensor] = {}
+    for name, weight in read_folder_weights(path).items():
+        weights[name.removeprefix("model.")] = weight
+
     layers = {"encoder.": sizes.n_audio_layer, "decoder.": sizes.n_text_layer}
-    return _convert_weights(
-        sizes, rename_weights(weights, HUGGING_FACE, layers, ("proj_out.weight",)), path, vocabulary
-    )
+    unused = ("proj_out.weight",)  # the embedding of the decoder
+    our_weights = rename_weights(weights, HUGGING_FACE, layers, unused)
+    return _finish_conversion(sizes, our_weights, path, vocabulary)
 
 
-def _read_sizes(values: Mapping[str, Any], path: Path) -> Sizes:
-    """Return the sizes that config.json states; `path` is for error messages."""
-    if values.get("scale_embedding") or values.get("activation_function", "gelu") != "gelu":
+def _read_sizes(path: Path) -> Sizes:
+    """Read the sizes of a model from config.json.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: a size is missing, or the model has parts that ours cannot have.
+    """
+    values = read_json(path)
+    has_other_activation = values.get("activation_function", "gelu") != "gelu"
+    if values.get("scale_embedding") or has_other_activation:
         raise ValueError(
             f"{path}: only Whisper with gelu and without scale_embedding can be converted"
         )
 
-    names = {
+    our_names = {
         "num_mel_bins": ("n_mels",),
         "max_source_positions": ("n_audio_ctx",),
         "d_model": ("n_audio_state", "n_text_state"),
@@ -284,20 +301,23 @@ def _read_sizes(values: Mapping[str, Any], path: Path) -> Sizes:
         "decoder_layers": ("n_text_layer",),
         "decoder_ffn_dim": ("text_hidden",),
     }
-    if lacking := [name for name in names if not isinstance(values.get(name), int)]:
-        raise ValueError(f"{path}: no number under {', '.join(lacking)}")
+    missing = [name for name in our_names if not isinstance(values.get(name), int)]
+    if missing:
+        raise ValueError(f"{path}: no number under {', '.join(missing)}")
 
     sizes: dict[str, int] = {}
-    for name, our_names in names.items():
-        sizes |= dict.fromkeys(our_names, values[name])
+    for name, fields in our_names.items():
+        for field in fields:
+            sizes[field] = values[name]
 
     return Sizes(**sizes)
 
 
-def _convert_weights(
+def _finish_conversion(
     sizes: Sizes, weights: dict[str, torch.Tensor], folder: Path, vocabulary: Path | None
 ) -> Converted:
-    """Return the converted model.
+    """Return the converted model: its weights, with those that Whisper's file does not have, its
+    train.yaml, and notes for the user.
 
     Args:
         sizes: of the model.
@@ -308,40 +328,41 @@ def _convert_weights(
     Raises:
         ValueError: the vocabulary is that of the other kind of Whisper.
     """
+    # Our tables of positions have a batch axis: (1, positions, D).
     for name in ("encoder.embed.pos_enc.pe", "decoder.embed.1.pe"):
         weights[name] = weights[name].unsqueeze(0)
 
     # Whisper's output layer is its embedding, without a bias.
-    embedding = weights["decoder.embed.0.weight"]
+    embedding = weights["decoder.embed.0.weight"]  # (V, D)
     weights["decoder.output_layer.weight"] = embedding
     weights["decoder.output_layer.bias"] = torch.zeros(len(embedding))
 
     notes = [
         "CTC is not trained: decode with --mode attention, or fine-tune with ctc_weight above 0"
     ]
-    units_file = vocabulary or next(
-        (folder / name for name in VOCABULARIES if (folder / name).is_file()), None
-    )
-    if units_file is not None:
-        _check_vocabulary(units_file, multilingual=sizes.is_multilingual)
+    if vocabulary is None:
+        files = (folder / name for name in VOCABULARIES)
+        vocabulary = next((file for file in files if file.is_file()), None)
+    if vocabulary is not None:
+        _check_vocabulary(vocabulary, multilingual=sizes.is_multilingual)
     else:
         try:
-            units_file = Path(installed_vocabulary(multilingual=sizes.is_multilingual))
+            vocabulary = Path(installed_vocabulary(multilingual=sizes.is_multilingual))
         except ValueError as error:
             notes.append(f"no vocabulary: {error}")
 
-    return Converted(sizes.train_yaml(units_file), weights, ("ctc.",), tuple(notes))
+    return Converted(sizes.train_yaml(vocabulary), weights, ("ctc.",), tuple(notes))
 
 
 def _check_vocabulary(path: Path, *, multilingual: bool) -> None:
     """Raise a ValueError if the file is no vocabulary of byte pairs, or that of the other kind of
     Whisper.
     """
-    kinds = {TEXT_TOKENS: "multilingual", ENGLISH_TEXT_TOKENS: "English only"}
-    expected = TEXT_TOKENS if multilingual else ENGLISH_TEXT_TOKENS
-    count = len(read_ranks(path))
-    if count in kinds and count != expected:
+    kinds_by_size = {TEXT_TOKENS: "multilingual", ENGLISH_TEXT_TOKENS: "English only"}
+    expected_size = TEXT_TOKENS if multilingual else ENGLISH_TEXT_TOKENS
+    size = len(read_ranks(path))
+    if size in kinds_by_size and size != expected_size:
         raise ValueError(
-            f"{path}: the vocabulary of a model that is {kinds[count]}; this model is "
-            f"{kinds[expected]}"
+            f"{path}: the vocabulary of a model that is {kinds_by_size[size]}; this model is "
+            f"{kinds_by_size[expected_size]}"
         )

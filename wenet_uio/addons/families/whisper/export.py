@@ -5,7 +5,7 @@ and their check.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -35,25 +35,28 @@ from wenet_uio.text.labels import Tokenizer
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-FILES = ("whisper-encoder.onnx", "whisper-decoder.onnx")
+ENCODER_FILE, DECODER_FILE = "whisper-encoder.onnx", "whisper-decoder.onnx"
 TAIL = 1000
 """Frames of zeros that sherpa-onnx appends to the features, unless it is told another number."""
 
 
 def sherpa(trained: Trained) -> SherpaOnly:
-    """Return what to export for sherpa-onnx; see ExchangeRules.sherpa.
+    """Return the files of a trained whisper for sherpa-onnx, and how to check them.
 
     Raises:
         ValueError: sherpa-onnx does not support the decoder or the tokenizer.
     """
     model, config, tokenizer = trained.model, trained.config, trained.tokenizer
-    limit = trained.arguments.num_check
     assert isinstance(model, Whisper), "the family builds no other model"
+
+    def compare_files(files: Mapping[str, bytes]) -> Agreement:
+        return compare_whisper(files, model, trained.examples(), trained.arguments.num_check)
+
     return SherpaOnly(
         whisper_graphs(model, tokenizer, config.feature_dim),
         whisper_tokens_file(tokenizer, model.eos),
         whisper_feature_differences(config.dataset_conf),
-        lambda files: compare_whisper(files, model, trained.examples(), limit),
+        compare_files,
         WHISPER.exchange.wenet_obstacle,
         "a whisper does not stream",
     )
@@ -69,11 +72,11 @@ class CrossKeys(nn.Module):
     def forward(self, mel: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute keys and values (L, N, T', D) of features mel (N, F, T) of equal lengths."""
         lengths = torch.full((mel.size(0),), mel.size(2), dtype=torch.int64)
-        memory, _ = self.encoder(mel.transpose(1, 2), lengths)
+        memory, _ = self.encoder(mel.transpose(1, 2), lengths)  # (N, T', D)
         attentions = [layer.src_attn for layer in self.decoder._layers()]
         keys = torch.stack([attention.linear_k(memory) for attention in attentions])
-
-        return keys, torch.stack([attention.linear_v(memory) for attention in attentions])
+        values = torch.stack([attention.linear_v(memory) for attention in attentions])
+        return keys, values
 
 
 class CachedDecoder(nn.Module):
@@ -94,35 +97,47 @@ class CachedDecoder(nn.Module):
         cross_values: torch.Tensor,
         offset: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Compute logits (N, U, V) of tokens (N, U) from position `offset` (1,), and the caches.
+        """Compute the scores of the next tokens, and the caches with the keys and values of these
+        tokens.
 
         Args:
-            keys: (L, N, positions, D) of the tokens before; the rest has any values.
-            values: the same.
-            cross_keys: (L, N, T', D) of CrossKeys.
+            tokens: (N, U).
+            keys: cache (L, N, positions, D) of L layers, with the keys of the tokens before; the
+                rest has any values.
+            values: cache of the values, the same.
+            cross_keys: (L, N, T', D) of the encoder frames.
             cross_values: the same.
+            offset: (1,) position of the first token.
+
+        Returns:
+            Logits (N, U, V), and both caches.
         """
-        positions = self.decoder.embed[1]
-        assert isinstance(positions, LearnedPositionalEncoding)
-        places = offset + torch.arange(tokens.size(1))
-        x = self.decoder.embed[0](tokens) + positions.pe[0][places]
+        encoding = self.decoder.embed[1]
+        assert isinstance(encoding, LearnedPositionalEncoding)
+        positions = offset + torch.arange(tokens.size(1))  # (U,)
+        x = self.decoder.embed[0](tokens) + encoding.pe[0][positions]  # (N, U, D)
 
-        # Each token sees the positions up to its own; `rows` is where the caches take its keys.
-        room = torch.arange(keys.size(2))
-        bias = additive((room.unsqueeze(0) <= places.unsqueeze(1)).unsqueeze(0), x.dtype)
+        # Each token sees the positions up to its own.
+        all_positions = torch.arange(keys.size(2))
+        is_seen = all_positions.unsqueeze(0) <= positions.unsqueeze(1)  # (U, positions)
+        bias = additive(is_seen.unsqueeze(0), x.dtype)
         no_bias = torch.zeros(1, 1, 1, 1)
-        rows = places.view(1, -1, 1).expand(x.size(0), -1, x.size(2))
+        # Where the caches take the keys and values of the tokens: (N, U, D).
+        cache_rows = positions.view(1, -1, 1).expand(x.size(0), -1, x.size(2))
+
         new_keys, new_values = [], []
-
         for number, layer in enumerate(self.decoder._layers()):
-            attention, source = layer.self_attn, layer.src_attn
+            attention = layer.self_attn
             normed = layer.norm1(x)
-
-            new_keys.append(keys[number].scatter(1, rows, attention.linear_k(normed)))
-            new_values.append(values[number].scatter(1, rows, attention.linear_v(normed)))
-            key, value = attention.split_heads(new_keys[-1]), attention.split_heads(new_values[-1])
+            layer_keys = keys[number].scatter(1, cache_rows, attention.linear_k(normed))
+            layer_values = values[number].scatter(1, cache_rows, attention.linear_v(normed))
+            new_keys.append(layer_keys)
+            new_values.append(layer_values)
+            key = attention.split_heads(layer_keys)
+            value = attention.split_heads(layer_values)
             x = x + attention.attend_memory(normed, key, value, bias)
 
+            source = layer.src_attn
             key = source.split_heads(cross_keys[number])
             value = source.split_heads(cross_values[number])
             x = x + source.attend_memory(layer.norm2(x), key, value, no_bias)
@@ -132,69 +147,80 @@ class CachedDecoder(nn.Module):
 
 
 def whisper_graphs(model: Whisper, tokenizer: Tokenizer, feature_dim: int) -> dict[str, Graph]:
-    """Return the graphs by file name.
+    """Return the graphs of encoder and decoder by file name.
 
     Raises:
         ValueError: sherpa-onnx does not support the decoder or the tokenizer.
     """
-    decoder, encoder = model.decoder, model.encoder
-    if (
-        decoder.max_tokens is None
-        or not decoder.normalize_before
-        or decoder.key_heads != _decoder_heads(model)
-    ):
+    decoder = model.decoder
+    has_table = decoder.max_tokens is not None
+    shares_keys = decoder.key_heads != _count_decoder_heads(model)
+    if not has_table or not decoder.normalize_before or shares_keys:
         raise ValueError(
             "sherpa-onnx needs a decoder with embed_learnable_pe and normalize_before, without "
             "n_kv_head"
         )
 
     metadata = _graph_metadata(model, tokenizer, feature_dim)
-    model = _traceable_whisper(model)
-    layers, width = len(model.decoder.decoders), encoder.traits.output_size
+    copied = _traceable_whisper(model)
+    encoder_graph = _encoder_graph(copied, feature_dim, metadata)
+    decoder_graph = _decoder_graph(copied, metadata)
+    return {ENCODER_FILE: encoder_graph, DECODER_FILE: decoder_graph}
+
+
+def _encoder_graph(model: Whisper, feature_dim: int, metadata: dict[str, object]) -> Graph:
+    """Return the graph of the encoder, which gives the keys and values of its frames."""
+    dynamic_axes = {
+        "mel": {0: "n_audio", 2: "T"},
+        "n_layer_cross_k": {1: "n_audio", 2: "T"},
+        "n_layer_cross_v": {1: "n_audio", 2: "T"},
+    }
+    # An example for tracing: any number of frames does, because this axis is dynamic.
+    inputs = {"mel": torch.randn(1, feature_dim, 60)}
+    outputs = ("n_layer_cross_k", "n_layer_cross_v")
+    return Graph(CrossKeys(model), inputs, outputs, dynamic_axes, metadata)
+
+
+def _decoder_graph(model: Whisper, metadata: dict[str, object]) -> Graph:
+    """Return the graph of the decoder, with caches of its keys and values as inputs and outputs."""
+    max_tokens = model.decoder.max_tokens
+    assert max_tokens is not None, "sherpa-onnx was refused without a table of positions"
+    layers, width = len(model.decoder.decoders), model.encoder.traits.output_size
 
     # Examples for tracing: any numbers of frames and tokens do, because these axes are dynamic.
-    mel, tokens = torch.randn(1, feature_dim, 60), torch.randint(10, (1, 3))
-    caches = {name: torch.zeros(layers, 1, decoder.max_tokens, width) for name in ("k", "v")}
-    cross = {name: torch.randn(layers, 1, 9, width) for name in ("k", "v")}
-    batch, frames = {1: "n_audio"}, {1: "n_audio", 2: "T"}
-    names = {"k": "n_layer_cross_k", "v": "n_layer_cross_v"}
-
-    return {
-        FILES[0]: Graph(
-            CrossKeys(model),
-            {"mel": mel},
-            tuple(names.values()),
-            {"mel": {0: "n_audio", 2: "T"}} | dict.fromkeys(names.values(), frames),
-            metadata,
-        ),
-        FILES[1]: Graph(
-            CachedDecoder(model),
-            {
-                "tokens": tokens,
-                **{f"in_n_layer_self_{name}_cache": cache for name, cache in caches.items()},
-                **{names[name]: tensor for name, tensor in cross.items()},
-                "offset": torch.tensor([2]),
-            },
-            ("logits", "out_n_layer_self_k_cache", "out_n_layer_self_v_cache"),
-            {"tokens": {0: "n_audio", 1: "n_tokens"}, "logits": {0: "n_audio", 1: "n_tokens"}}
-            | dict.fromkeys(names.values(), frames)
-            | {
-                f"{way}_n_layer_self_{name}_cache": batch
-                for way in ("in", "out")
-                for name in caches
-            },
-            metadata,
-        ),
+    inputs = {
+        "tokens": torch.randint(10, (1, 3)),
+        "in_n_layer_self_k_cache": torch.zeros(layers, 1, max_tokens, width),
+        "in_n_layer_self_v_cache": torch.zeros(layers, 1, max_tokens, width),
+        "n_layer_cross_k": torch.randn(layers, 1, 9, width),
+        "n_layer_cross_v": torch.randn(layers, 1, 9, width),
+        "offset": torch.tensor([2]),
     }
+    outputs = ("logits", "out_n_layer_self_k_cache", "out_n_layer_self_v_cache")
+    dynamic_axes = {
+        "tokens": {0: "n_audio", 1: "n_tokens"},
+        "logits": {0: "n_audio", 1: "n_tokens"},
+        "n_layer_cross_k": {1: "n_audio", 2: "T"},
+        "n_layer_cross_v": {1: "n_audio", 2: "T"},
+        "in_n_layer_self_k_cache": {1: "n_audio"},
+        "in_n_layer_self_v_cache": {1: "n_audio"},
+        "out_n_layer_self_k_cache": {1: "n_audio"},
+        "out_n_layer_self_v_cache": {1: "n_audio"},
+    }
+    return Graph(CachedDecoder(model), inputs, outputs, dynamic_axes, metadata)
 
 
 class _TracedPositions(WhisperPositionalEncoding):
     """The positions of a model without the `if` that a trace cannot keep."""
 
     def position_encoding(self, offset: int, size: int, like: torch.Tensor) -> torch.Tensor:
-        """Return encodings (1, size, dim) of the first positions; `offset` is 0."""
+        """Return encodings (1, size, dim) of the first positions; `offset` is 0.
+
+        The table of the model has those of 30 s; those after it are computed.
+        """
+        table = self.pe[:, :size]
         computed = whisper_sinusoids(offset, size, self.dim, like.device)
-        return torch.cat((self.pe[:, :size], computed[:, self.pe.size(1) :]), dim=1)
+        return torch.cat((table, computed[:, self.pe.size(1) :]), dim=1)
 
 
 def _traceable_whisper(model: Whisper) -> Whisper:
@@ -209,13 +235,17 @@ def _traceable_whisper(model: Whisper) -> Whisper:
     return copy
 
 
-def _decoder_heads(model: Whisper) -> int:
-    """Return the heads of the self-attention of the decoder."""
+def _count_decoder_heads(model: Whisper) -> int:
+    """Return the number of heads of the self-attention in the decoder."""
     return next(model.decoder._layers()).self_attn.heads
 
 
 def _graph_metadata(model: Whisper, tokenizer: Tokenizer, feature_dim: int) -> dict[str, object]:
-    """Return what sherpa-onnx reads from both files."""
+    """Return the metadata that sherpa-onnx reads from both files.
+
+    Raises:
+        ValueError: the tokens are no byte pairs.
+    """
     if not isinstance(tokenizer.splitter, WhisperSplitter):
         raise ValueError(
             "sherpa-onnx reads a whisper with tokenizer whisper only, whose tokens are byte pairs"
@@ -231,16 +261,16 @@ def _graph_metadata(model: Whisper, tokenizer: Tokenizer, feature_dim: int) -> d
         "n_vocab": model.vocab_size,
         "n_text_ctx": model.decoder.max_tokens,
         "n_text_state": encoder.traits.output_size,
-        "n_text_head": _decoder_heads(model),
+        "n_text_head": _count_decoder_heads(model),
         "n_text_layer": len(model.decoder.decoders),
     }
-    named = {name: tokens.ids[name] for name in TOKENS if name != "timestamp_begin"}
+    special_ids = {name: tokens.ids[name] for name in TOKENS if name != "timestamp_begin"}
     return {
         "model_type": "whisper-wenet_uio",
         "version": "1",
         "maintainer": "wenet_uio",
         **sizes,
-        **named,
+        **special_ids,
         "sot_sequence": _comma_list(tokens.prompt("en")[:-1]),
         "sot_index": 0,
         "sot_lm": tokens.ids["sot_prev"] - 1,  # <|startoflm|>, before <|startofprev|>
@@ -259,10 +289,12 @@ def _comma_list(values: Iterable[object]) -> str:
 
 def whisper_tokens_file(tokenizer: Tokenizer, eot: int) -> str:
     """Return the text of tokens.txt: the bytes of each text token as base64, and its id."""
-    pairs = sorted((unit, symbol) for symbol, unit in tokenizer.symbols.items() if unit < eot)
-    return "".join(
-        f"{base64.b64encode(bytes_of(symbol)).decode()} {unit}\n" for unit, symbol in pairs
-    )
+    lines = []
+    for symbol, token_id in sorted(tokenizer.symbols.items(), key=lambda item: item[1]):
+        if token_id < eot:
+            encoded = base64.b64encode(bytes_of(symbol)).decode()
+            lines.append(f"{encoded} {token_id}\n")
+    return "".join(lines)
 
 
 def whisper_feature_differences(conf: DatasetConf) -> list[str]:
@@ -273,12 +305,14 @@ def whisper_feature_differences(conf: DatasetConf) -> list[str]:
         return [f"feats_type: {conf.feats_type}, log_mel_spectrogram in sherpa-onnx"]
 
     ours, theirs = conf.log_mel_spectrogram_conf, LogMelSpectrogramConf()
-    differences = [
-        f"log_mel_spectrogram_conf.{key}: {getattr(ours, key)}, {getattr(theirs, key)} in "
-        "sherpa-onnx"
-        for key in ("n_fft", "hop_length")
-        if getattr(ours, key) != getattr(theirs, key)
-    ]
+    differences = []
+    for key in ("n_fft", "hop_length"):
+        our_value, their_value = getattr(ours, key), getattr(theirs, key)
+        if our_value != their_value:
+            differences.append(
+                f"log_mel_spectrogram_conf.{key}: {our_value}, {their_value} in sherpa-onnx"
+            )
+
     rate = conf.resample_conf.resample_rate
     if rate != 16000:
         differences.append(f"resample_conf.resample_rate: {rate}, 16000 in sherpa-onnx")
@@ -302,44 +336,45 @@ def compare_whisper(
     Raises:
         ValueError: there is no example.
     """
-    encoder, decoder = (open_session(contents[name], name) for name in FILES)
+    encoder = open_session(contents[ENCODER_FILE], ENCODER_FILE)
+    decoder = open_session(contents[DECODER_FILE], DECODER_FILE)
 
     def compare_one(key: str, feats: torch.Tensor) -> tuple[float, int, Difference | None]:
         """Return the largest difference of log-probabilities, the number of tokens, and both texts
         if they differ.
         """
-        expected, exported = _both_scores(
-            model, encoder, decoder, nn.functional.pad(feats, (0, 0, 0, TAIL))
-        )
+        padded = nn.functional.pad(feats, (0, 0, 0, TAIL))
+        expected, exported = _score_with_both(model, encoder, decoder, padded)
         difference = (exported - expected).abs().max().item()
         if torch.equal(expected.argmax(1), exported.argmax(1)):
             return difference, len(expected), None
 
-        text, exported_text = (_best_text(scores, model.eos) for scores in (expected, exported))
+        text = _best_text(expected, model.eos)
+        exported_text = _best_text(exported, model.eos)
         return difference, len(expected), Difference(key, "attention", text, exported_text)
 
     return compare_examples(examples, limit, compare_one)
 
 
-def _both_scores(
+def _score_with_both(
     model: Whisper, encoder: InferenceSession, decoder: InferenceSession, feats: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return log-probabilities (U, V) of the text that the trained model recognises, by the trained
-    and the exported model.
+    and the exported model; feats are (1, T, F).
     """
     lengths = torch.tensor([feats.size(1)])
     results = decode(model, feats, lengths, ["attention"], DecodeOptions(beam_size=1))
-    best = results["attention"][0][0]
+    best = results["attention"][0][0]  # of the only utterance, the best hypothesis
     prompt = model.tokens.prompt(best.language or "en")
     tokens = torch.tensor([[*prompt, *best.tokens]])[:, : model.decoder.max_tokens]
 
     encoder_out, _ = model.encode(feats, lengths)
-    expected, _ = model.forward_attention_decoder(
-        tokens, torch.tensor([tokens.size(1)]), encoder_out
-    )
+    num_tokens = torch.tensor([tokens.size(1)])
+    expected, _ = model.forward_attention_decoder(tokens, num_tokens, encoder_out)  # (1, P + U, V)
 
-    cross = encoder.run(None, {"mel": feats.transpose(1, 2).numpy()})
-    exported = _token_scores(decoder, tokens, len(prompt), cross).log_softmax(2)
+    cross_keys, cross_values = encoder.run(None, {"mel": feats.transpose(1, 2).numpy()})
+    logits = _score_tokens(decoder, tokens, len(prompt), cross_keys, cross_values)
+    exported = logits.log_softmax(2)
 
     first = len(prompt) - 1  # the last token of the prompt predicts the first of the text
     return expected[0, first:], exported[0, first:]
@@ -350,27 +385,35 @@ def _best_text(scores: torch.Tensor, eot: int) -> tuple[int, ...]:
     return tuple(token for token in scores.argmax(1).tolist() if token < eot)
 
 
-def _token_scores(
-    decoder: InferenceSession, tokens: torch.Tensor, prompt: int, cross: Sequence[Any]
+def _score_tokens(
+    decoder: InferenceSession,
+    tokens: torch.Tensor,
+    prompt_length: int,
+    cross_keys: Any,
+    cross_values: Any,
 ) -> torch.Tensor:
-    """Return logits (1, U, V): the prompt in one call, then token by token."""
-    known = {tensor.name: tensor.shape for tensor in decoder.get_inputs()}
-    layers, _, positions, width = known["in_n_layer_self_k_cache"]
-    caches = [torch.zeros(layers, 1, positions, width).numpy() for _ in range(2)]
-    scores, start = [], 0
+    """Return logits (1, U, V) of tokens (1, U) by the exported decoder: the prompt in one call,
+    then token by token, as sherpa-onnx does.
 
-    for end in range(prompt, tokens.size(1) + 1):
-        logits, *caches = decoder.run(
-            None,
-            {
-                "tokens": tokens[:, start:end].numpy(),
-                "in_n_layer_self_k_cache": caches[0],
-                "in_n_layer_self_v_cache": caches[1],
-                "n_layer_cross_k": cross[0],
-                "n_layer_cross_v": cross[1],
-                "offset": torch.tensor([start]).numpy(),
-            },
-        )
+    Args:
+        cross_keys, cross_values: arrays (L, 1, T', D) of the exported encoder.
+    """
+    shapes = {tensor.name: tensor.shape for tensor in decoder.get_inputs()}
+    layers, _, positions, width = shapes["in_n_layer_self_k_cache"]
+    keys = torch.zeros(layers, 1, positions, width).numpy()
+    values = torch.zeros(layers, 1, positions, width).numpy()
+
+    scores, start = [], 0
+    for end in range(prompt_length, tokens.size(1) + 1):
+        inputs = {
+            "tokens": tokens[:, start:end].numpy(),
+            "in_n_layer_self_k_cache": keys,
+            "in_n_layer_self_v_cache": values,
+            "n_layer_cross_k": cross_keys,
+            "n_layer_cross_v": cross_values,
+            "offset": torch.tensor([start]).numpy(),
+        }
+        logits, keys, values = decoder.run(None, inputs)
         scores.append(torch.from_numpy(logits))
         start = end
 

@@ -41,8 +41,12 @@ class Whisper(ASRModel):
         languages: Sequence[str],
         weights: LossWeights = LossWeights(),  # noqa: B008 - frozen
     ) -> None:
-        """As ASRModel; `languages` are those of training utterances without a field `lang`, see
-        `text_language`.
+        """Join the parts of the model.
+
+        Args:
+            tokens: the special tokens of the model.
+            languages: codes of the languages that training utterances without a field `lang` may
+                have.
         """
         super().__init__(encoder, decoder, vocabulary, conf, weights)
         self.tokens = tokens
@@ -51,26 +55,27 @@ class Whisper(ASRModel):
     def prompts(
         self, texts: Sequence[str], fields: Sequence[Mapping[str, Any]], keys: Sequence[str] = ()
     ) -> torch.Tensor:
-        """Return the prompts of training utterances (B, P).
+        """Return the prompts of training utterances (B, P): tokens of language and task.
 
         Args:
             texts: their transcripts.
-            fields: other fields of the list: `lang` such as `en`, and `task`; see `requested_prompt` for
-                other names.
+            fields: other fields of the list: `lang` such as `en`, and `task`; also by NeMo's names.
             keys: their keys, for errors.
 
         Raises:
             ValueError: the model does not know a language or a task.
         """
-        rows = []
-        for number, (text, fields_of_text) in enumerate(zip(texts, fields, strict=True)):
-            language, task = requested_prompt(fields_of_text, self.tokens.languages)
+        prompts = []
+        for number, (text, text_fields) in enumerate(zip(texts, fields, strict=True)):
+            language, task = requested_prompt(text_fields, self.tokens.languages)
             try:
-                rows.append(self.tokens.prompt(language or self._language_of(text), task))
+                language = language or self._guess_language(text)
+                prompts.append(self.tokens.prompt(language, task))
             except ValueError as error:
-                raise ValueError(f"{keys[number]}: {error}" if keys else str(error)) from None
+                message = f"{keys[number]}: {error}" if keys else str(error)
+                raise ValueError(message) from None
 
-        return torch.tensor(rows).to(self.ctc.ctc_lo.weight.device, non_blocking=True)
+        return torch.tensor(prompts).to(self.ctc.ctc_lo.weight.device, non_blocking=True)
 
     @property
     def prompt_length(self) -> int:
@@ -87,8 +92,8 @@ class Whisper(ASRModel):
         """Tasks that a prompt can name."""
         return self.tokens.tasks
 
-    def _language_of(self, text: str) -> str:
-        """Return the language that `text_language` finds."""
+    def _guess_language(self, text: str) -> str:
+        """Return the language of a training text by its letters; warn once that this is a guess."""
         language = text_language(text, self.languages)
         if len(self.languages) > 1 and text:  # a batch of silence stands for an empty one
             warn_once(
@@ -102,7 +107,7 @@ class Whisper(ASRModel):
 
 
 def build(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> Whisper:
-    """Build an untrained model; see Family.build.
+    """Build the untrained model that a config describes.
 
     Raises:
         ValueError: the decoder has a second direction.
@@ -119,7 +124,7 @@ def build(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> Whisper:
 
 
 def config_vocabulary(config: Config) -> Vocabulary:
-    """Return the vocabulary of the config, which has the special tokens of OpenAI's."""
+    """Return the size and special labels of a config; those of OpenAI's where it states none."""
     ids = WhisperTokens.of(config.tokenizer_conf).ids
     size = config.vocabulary_size or ids["timestamp_begin"] + TIMESTAMPS
     return Vocabulary(size, config.ctc_conf.ctc_blank_id, ids["sot"], ids["eot"])

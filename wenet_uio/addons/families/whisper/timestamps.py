@@ -4,9 +4,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -39,55 +37,69 @@ class TimestampRules:
             log_probs: (B, K, V) of the next token of K hypotheses.
             history: (B, K, U) their tokens after the prompt.
         """
+        # Ids: text, eot, other special tokens, timestamps from `begin` on.
         begin, eot = self.tokens.ids["timestamp_begin"], self.tokens.ids["eot"]
-        token = torch.arange(log_probs.size(2), device=log_probs.device)
+        token = torch.arange(log_probs.size(2), device=log_probs.device)  # (V,)
         is_timestamp = token >= begin
-        latest_start = begin + round(LATEST_START / TIMESTAMP_STEP)
-        banned = ((token > eot) & ~is_timestamp).expand(log_probs.shape)
+        is_special = (token > eot) & ~is_timestamp
 
         if history.size(2):
-            banned = banned | self._out_of_order(token, history)
+            is_banned = is_special | self._ban_disorder(token, history)  # (B, K, V)
         else:
             # The first token is a timestamp.
-            banned = banned | ~is_timestamp | (token > latest_start)
+            latest_start = begin + round(LATEST_START / TIMESTAMP_STEP)
+            is_banned = ~is_timestamp | (token > latest_start)  # (V,)
 
         # If all timestamps together are more probable than each other token, only they remain.
-        log_probs = log_probs.masked_fill(banned, -torch.inf).log_softmax(dim=2)
-        any_timestamp = log_probs[..., begin:].logsumexp(dim=2)
+        log_probs = log_probs.masked_fill(is_banned, -torch.inf).log_softmax(dim=2)
+        any_timestamp = log_probs[..., begin:].logsumexp(dim=2)  # (B, K)
         best_other = log_probs[..., :begin].amax(dim=2)
-        only_timestamps = (any_timestamp > best_other).unsqueeze(2) & ~is_timestamp
-
-        return log_probs.masked_fill(only_timestamps, -torch.inf).log_softmax(dim=2)
+        is_excluded = (any_timestamp > best_other).unsqueeze(2) & ~is_timestamp
+        return log_probs.masked_fill(is_excluded, -torch.inf).log_softmax(dim=2)
 
     def finish(self, hypothesis: Hypothesis) -> Hypothesis:
         """Move the timestamps of a hypothesis from its tokens to its spans."""
         return move_timestamps(hypothesis, self.tokens)
 
-    def _out_of_order(self, place: torch.Tensor, history: torch.Tensor) -> torch.Tensor:
-        """Return tokens (B, K, V) that may not follow `history`."""
+    def _ban_disorder(self, token: torch.Tensor, history: torch.Tensor) -> torch.Tensor:
+        """Return True for tokens that may not follow: a timestamp in a wrong place or too early, or
+        text between two spans.
+
+        Args:
+            token: (V,) ids of all tokens.
+            history: (B, K, U) tokens before, U >= 1.
+
+        Returns:
+            (B, K, V).
+        """
         begin, eot = self.tokens.ids["timestamp_begin"], self.tokens.ids["eot"]
-        stamped = history >= begin
+        is_timestamp = token >= begin
+        was_timestamp = history >= begin
+        last_is_timestamp = was_timestamp[..., -1]  # (B, K)
+        second_last_is_timestamp = torch.ones_like(last_is_timestamp)  # as if at the start
+        if history.size(2) > 1:
+            second_last_is_timestamp = was_timestamp[..., -2]
 
         # A timestamp after a timestamp, or at the start, opens a span; one after text closes it.
-        is_before_stamped = torch.ones_like(stamped[..., -1])
-        if history.size(2) > 1:
-            is_before_stamped = stamped[..., -2]
-        opened = (stamped[..., -1] & is_before_stamped).unsqueeze(2)
-        closed = (stamped[..., -1] & ~is_before_stamped).unsqueeze(2)
+        has_opened = (last_is_timestamp & second_last_is_timestamp).unsqueeze(2)  # (B, K, 1)
+        has_closed = (last_is_timestamp & ~second_last_is_timestamp).unsqueeze(2)
 
         # The next span may begin where one ends; else time goes on, so that no span is empty.
-        latest = history.masked_fill(~stamped, begin - 1).amax(dim=2, keepdim=True)
-        too_early = (place >= begin) & (place < torch.where(closed, latest, latest + 1))
+        latest = history.masked_fill(~was_timestamp, begin - 1).amax(dim=2, keepdim=True)
+        earliest_next = torch.where(has_closed, latest, latest + 1)  # (B, K, 1)
 
-        return too_early | (opened & (place >= begin)) | (closed & (place < eot))
+        is_too_early = is_timestamp & (token < earliest_next)
+        would_be_empty = has_opened & is_timestamp
+        is_text_outside = has_closed & (token < eot)
+        return is_too_early | would_be_empty | is_text_outside
 
 
 class _Mark(NamedTuple):
     """A timestamp among the tokens."""
 
     seconds: float
-    place: int
-    """Number of text tokens before it."""
+    tokens_before: int
+    """Text tokens before it."""
 
 
 def move_timestamps(hypothesis: Hypothesis, tokens: WhisperTokens) -> Hypothesis:
@@ -102,20 +114,21 @@ def move_timestamps(hypothesis: Hypothesis, tokens: WhisperTokens) -> Hypothesis
         else:
             text.append(token)
 
-    return replace(hypothesis, tokens=tuple(text), spans=tuple(_text_spans(marks, len(text))))
+    return replace(hypothesis, tokens=tuple(text), spans=_text_spans(marks, len(text)))
 
 
-def _text_spans(marks: list[_Mark], count: int) -> Iterable[TimeSpan]:
-    """Return the spans with text between neighbouring marks; the last one has no end if the text
-    goes on.
+def _text_spans(marks: list[_Mark], num_tokens: int) -> tuple[TimeSpan, ...]:
+    """Return the spans of text between neighbouring timestamps.
+
+    Text before the first timestamp begins at 0; text after the last one has no end.
     """
-    first = marks[0].place if marks else count
-    if first:
-        yield TimeSpan(0.0, marks[0].seconds if marks else None, 0, first)
+    spans = []
+    last_seconds, last_tokens = 0.0, 0
+    for mark in marks:
+        if mark.tokens_before > last_tokens:
+            spans.append(TimeSpan(last_seconds, mark.seconds, last_tokens, mark.tokens_before))
+        last_seconds, last_tokens = mark.seconds, mark.tokens_before
 
-    for start, end in pairwise(marks):
-        if end.place > start.place:
-            yield TimeSpan(start.seconds, end.seconds, start.place, end.place)
-
-    if marks and count > marks[-1].place:
-        yield TimeSpan(marks[-1].seconds, None, marks[-1].place, count)
+    if num_tokens > last_tokens:
+        spans.append(TimeSpan(last_seconds, None, last_tokens, num_tokens))
+    return tuple(spans)

@@ -77,9 +77,8 @@ class WhisperSplitter(OwnUnits):
         tokens: list[str] = []
         for part, is_symbol in split_symbols(text.strip(), self.non_lang_syms):
             if not is_symbol:
-                tokens.extend(
-                    self._token_names[unit] for unit in self._encoding.encode_ordinary(part)
-                )
+                ids = self._encoding.encode_ordinary(part)
+                tokens.extend(self._token_names[token_id] for token_id in ids)
             elif part in self._special_ids:
                 tokens.append(part)
             else:
@@ -102,14 +101,14 @@ class WhisperSplitter(OwnUnits):
         """Return the text of the tokens without the special ones; bytes that are no UTF-8 become
         U+FFFD.
         """
-        parts = (bytes_of(token) for token in tokens if token not in self._special_ids)
-        return b"".join(parts).decode(errors="replace").strip()
+        text_tokens = [token for token in tokens if token not in self._special_ids]
+        text = b"".join(bytes_of(token) for token in text_tokens)
+        return text.decode(errors="replace").strip()
 
     def identity(self) -> bytes:
         """Return the content of the vocabulary, number of languages, and the non-language symbols."""
-        return (
-            repr((self.num_languages, self.non_lang_syms)).encode() + Path(self.path).read_bytes()
-        )
+        settings = repr((self.num_languages, self.non_lang_syms))
+        return settings.encode() + Path(self.path).read_bytes()
 
     @cached_property
     def symbols(self) -> dict[str, int]:
@@ -124,11 +123,12 @@ class WhisperSplitter(OwnUnits):
     def _special_ids(self) -> dict[str, int]:
         """Return the ids of the special tokens by name; they follow the byte pairs."""
         languages = [f"<|{code}|>" for code in LANGUAGES[: self.num_languages]]
-        others = ["translate", "transcribe", "startoflm", "startofprev", "nospeech", "notimestamps"]
         times = [f"<|{number * TIMESTAMP_STEP:.2f}|>" for number in range(TIMESTAMPS)]
-        names = [EOT, SOT, *languages, *(f"<|{name}|>" for name in others), *times]
-
-        return {name: unit for unit, name in enumerate(names, len(self._ranks))}
+        tasks = ["<|translate|>", "<|transcribe|>"]
+        others = ["<|startoflm|>", "<|startofprev|>", NO_SPEECH, "<|notimestamps|>"]
+        names = [EOT, SOT, *languages, *tasks, *others, *times]
+        first_id = len(self._ranks)
+        return {name: token_id for token_id, name in enumerate(names, first_id)}
 
     @cached_property
     def _ranks(self) -> dict[bytes, int]:
@@ -160,16 +160,19 @@ def read_ranks(path: str | Path) -> dict[bytes, int]:
 
     content = Path(path).read_bytes()
     try:
-        is_json = content.lstrip().startswith(b"{")
-        ranks = _ranks_of_json(json.loads(content)) if is_json else _ranks_of_lines(content)
+        if content.lstrip().startswith(b"{"):
+            ranks = _parse_json_ranks(json.loads(content))
+        else:
+            ranks = _parse_base64_ranks(content)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ValueError(
             f"{path}: expected `base64 id` lines as in multilingual.tiktoken, or a vocab.json"
         ) from None
 
     single_bytes = {bytes([byte]) for byte in range(256)}
-    is_complete = sorted(ranks.values()) == list(range(len(ranks)))
-    if not is_complete or not ranks.keys() >= single_bytes:
+    has_all_ids = sorted(ranks.values()) == list(range(len(ranks)))
+    has_all_bytes = ranks.keys() >= single_bytes
+    if not has_all_ids or not has_all_bytes:
         raise ValueError(
             f"{path}: the ids are not 0, 1, 2, …, or a byte has none; restore the file"
         )
@@ -177,33 +180,40 @@ def read_ranks(path: str | Path) -> dict[bytes, int]:
     return dict(sorted(ranks.items(), key=lambda item: item[1]))
 
 
-def _ranks_of_lines(content: bytes) -> dict[bytes, int]:
+def _parse_base64_ranks(content: bytes) -> dict[bytes, int]:
     """Return the rank of each byte pair from a file of tiktoken, lines of base64 and rank."""
-    rows = (line.split() for line in content.splitlines() if line)
-    return {base64.b64decode(token): int(rank) for token, rank in rows}
+    ranks: dict[bytes, int] = {}
+    for line in content.splitlines():
+        if line:
+            token, rank = line.split()
+            ranks[base64.b64decode(token)] = int(rank)
+    return ranks
 
 
-def _ranks_of_json(values: dict[str, Any]) -> dict[bytes, int]:
+def _parse_json_ranks(values: dict[str, Any]) -> dict[bytes, int]:
     """Return the rank of each byte pair from vocab.json, which spells each byte as a character."""
-    byte_of = byte_of_char()
-    texts = {token: rank for token, rank in values.items() if token != EOT}
-    return {bytes(byte_of[char] for char in token): int(rank) for token, rank in texts.items()}
+    byte_by_char = byte_of_char()
+    ranks: dict[bytes, int] = {}
+    for token, rank in values.items():
+        if token != EOT:
+            token_bytes = bytes(byte_by_char[char] for char in token)
+            ranks[token_bytes] = int(rank)
+    return ranks
 
 
 def installed_vocabulary(*, multilingual: bool) -> str:
-    """Return the vocabulary that the package openai-whisper has; the package itself is not
-    imported.
+    """Return the path of the vocabulary in the package openai-whisper, without its import.
 
     Raises:
         ValueError: openai-whisper is not installed.
     """
     name = "multilingual.tiktoken" if multilingual else "gpt2.tiktoken"
     spec = importlib.util.find_spec("whisper")
-    folders = spec.submodule_search_locations if spec is not None else None
-    for folder in folders or ():
-        place = Path(folder) / "assets" / name
-        if place.is_file():
-            return str(place)
+    if spec is not None:
+        for folder in spec.submodule_search_locations or ():
+            file = Path(folder) / "assets" / name
+            if file.is_file():
+                return str(file)
 
     raise ValueError(
         f"tokenizer whisper needs {name} of the package openai-whisper: pip install --no-deps "
@@ -219,7 +229,8 @@ def build(conf: PartConf, non_lang_syms: tuple[str, ...]) -> WhisperSplitter:
         ValueError: a key is missing or impossible, or no vocabulary is given or installed.
     """
     stated = conf.model_fields_set
-    if "is_multilingual" not in stated or (conf.is_multilingual and "num_languages" not in stated):
+    lacks_languages = conf.is_multilingual and "num_languages" not in stated
+    if "is_multilingual" not in stated or lacks_languages:
         raise ValueError(
             "tokenizer whisper needs tokenizer_conf.is_multilingual: false for a model that knows "
             "English only, or true and tokenizer_conf.num_languages (99, or 100 since large-v3)"

@@ -56,19 +56,16 @@ def special_tokens(text_tokens: int, num_languages: int) -> dict[str, int]:
         num_languages: 99, or 100 since large-v3.
     """
     after_languages = text_tokens + 2 + num_languages  # eot and sot come before the languages
-    # Place 2 is that of <|startoflm|>, which has no name here.
-    places = {
-        "translate": 0,
-        "transcribe": 1,
-        "sot_prev": 3,
-        "no_speech": 4,
-        "no_timestamps": 5,
-        "timestamp_begin": 6,
-    }
     return {
         "eot": text_tokens,
         "sot": text_tokens + 1,
-        **{name: after_languages + place for name, place in places.items()},
+        "translate": after_languages,
+        "transcribe": after_languages + 1,
+        # after_languages + 2 is <|startoflm|>, which has no name here.
+        "sot_prev": after_languages + 3,
+        "no_speech": after_languages + 4,
+        "no_timestamps": after_languages + 5,
+        "timestamp_begin": after_languages + 6,
     }
 
 
@@ -108,14 +105,17 @@ def requested_prompt(fields: Mapping[str, Any], languages: Sequence[str]) -> tup
     Args:
         languages: of the model. `lang` need not be one of them, so that a wrong one is noticed.
     """
+    source = fields.get("source_lang")
     language = fields.get("lang")
     if not language:
-        stated = [str(fields[name]) for name in ("source_lang", "language") if fields.get(name)]
-        language = next((code for code in stated if code in languages), None)
+        others = (source, fields.get("language"))
+        language = next((str(code) for code in others if str(code) in languages), None)
 
-    source, target = fields.get("source_lang"), fields.get("target_lang")
-    usual = "translate" if source and target and source != target else "transcribe"
-    task = fields.get("task") or usual
+    task = fields.get("task")
+    if not task:
+        target = fields.get("target_lang")
+        has_two_languages = source and target and source != target
+        task = "translate" if has_two_languages else "transcribe"
 
     return language, NEMO_TASKS.get(task, task)
 
@@ -159,10 +159,12 @@ class WhisperTokens:
         """
         if conf.special_tokens is not None:
             return cls(conf.special_tokens, conf.num_languages, conf.is_multilingual)
-        if not conf.is_multilingual:
-            ids = special_tokens(ENGLISH_TEXT_TOKENS, ENGLISH_LANGUAGES)
-            return cls(ids, ENGLISH_LANGUAGES, multilingual=False)
-        return cls(special_tokens(TEXT_TOKENS, conf.num_languages), conf.num_languages)
+        if conf.is_multilingual:
+            ids = special_tokens(TEXT_TOKENS, conf.num_languages)
+            return cls(ids, conf.num_languages)
+
+        ids = special_tokens(ENGLISH_TEXT_TOKENS, ENGLISH_LANGUAGES)
+        return cls(ids, ENGLISH_LANGUAGES, multilingual=False)
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -191,18 +193,16 @@ class WhisperTokens:
         Raises:
             ValueError: the model does not know the language or the task.
         """
-        end = () if timestamps else (self.ids["no_timestamps"],)
         if language not in self.languages:
             raise ValueError(f"language {language!r}: this model knows {', '.join(self.languages)}")
         if task not in self.tasks:
             known = ", ".join(TASKS) if self.multilingual else "transcribe (English only)"
             raise ValueError(f"task {task!r}: this model knows {known}")
-        if not self.multilingual:
-            return (self.ids["sot"], *end)
 
-        return (
-            self.ids["sot"],
-            self.language_ids[self.languages.index(language)],
-            self.ids[task],
-            *end,
-        )
+        tokens = [self.ids["sot"]]
+        if self.multilingual:
+            language_id = self.language_ids[self.languages.index(language)]
+            tokens += [language_id, self.ids[task]]
+        if not timestamps:
+            tokens.append(self.ids["no_timestamps"])
+        return tuple(tokens)
