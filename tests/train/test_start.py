@@ -86,7 +86,7 @@ def test_the_rate_of_a_fine_tuning_is_highest_after_a_third_of_a_short_run(
     epoch_steps: int, keys: dict[str, int]
 ) -> None:
     config = tiny_run(max_epoch=2, **keys) if "max_epoch" not in keys else tiny_run(**keys)
-    filled = fine_tuning(config).with_warm_up(config, epoch_steps)
+    filled = fine_tuning(config).fill_in_warm_up(config, epoch_steps)
     passes = -(-epoch_steps // config.accum_grad) * config.max_epoch
     steps = min(passes, config.max_steps or passes)
     schedule = build_schedule(filled)
@@ -99,21 +99,21 @@ def test_the_rate_of_a_fine_tuning_is_highest_after_a_third_of_a_short_run(
 
 def test_a_warm_up_that_is_stated_stays_and_a_run_that_resumes_keeps_its_own() -> None:
     stated = tiny_run(scheduler_conf={"warmup_steps": 25000})
-    assert fine_tuning(stated).with_warm_up(stated, 5) is stated
+    assert fine_tuning(stated).fill_in_warm_up(stated, 5) is stated
     lengths = {"warmup_steps": 5, "hold_steps": 5, "decay_steps": 5}
     other = tiny_run(scheduler="tri_stage", scheduler_conf=lengths)
-    assert fine_tuning(other).with_warm_up(other, 5) is other
+    assert fine_tuning(other).fill_in_warm_up(other, 5) is other
     began = tiny_run(scheduler_conf={"warmup_steps": 4})
     resumed = Resume({}, began, {}, WeightFiles())
-    assert resumed.with_warm_up(tiny_run(), 5000).scheduler_conf == began.scheduler_conf
+    assert resumed.fill_in_warm_up(tiny_run(), 5000).scheduler_conf == began.scheduler_conf
 
 
 def test_a_run_that_begins_from_no_model_keeps_the_warm_up_of_its_yaml_also_when_it_resumes() -> (
     None
 ):
     config = tiny_run()
-    assert Fresh(WeightFiles()).with_warm_up(config, 5) is config
-    assert Resume({}, None, {}, WeightFiles()).with_warm_up(config, 5) is config
+    assert Fresh(WeightFiles()).fill_in_warm_up(config, 5) is config
+    assert Resume({}, None, {}, WeightFiles()).fill_in_warm_up(config, 5) is config
 
 
 def test_a_ctc_layer_that_the_trained_model_lacks_is_detached_and_a_resumed_run_keeps_that() -> (
@@ -121,12 +121,12 @@ def test_a_ctc_layer_that_the_trained_model_lacks_is_detached_and_a_resumed_run_
 ):
     without_ctc = tiny_run(model_conf={"ctc_weight": 0.0})
     config = tiny_run()
-    assert fine_tuning(without_ctc).with_detached_ctc(config).ctc_detach_steps == ENDLESS
-    assert fine_tuning(config).with_detached_ctc(config) is config
+    assert fine_tuning(without_ctc).detach_new_ctc(config).ctc_detach_steps == ENDLESS
+    assert fine_tuning(config).detach_new_ctc(config) is config
     stated = tiny_run(ctc_detach_steps=7)
-    assert fine_tuning(without_ctc).with_detached_ctc(stated) is stated
+    assert fine_tuning(without_ctc).detach_new_ctc(stated) is stated
     resumed = Resume({}, stated, {}, WeightFiles())
-    assert resumed.with_detached_ctc(config).ctc_detach_steps == 7
+    assert resumed.detach_new_ctc(config).ctc_detach_steps == 7
 
 
 def fine_tuning(of: Config) -> FineTune:

@@ -364,7 +364,7 @@ def test_what_comes_first_ends_the_run(tmp_path: Path, bound: str) -> None:
     keys = {bound: 2, **({"optim_conf": {"lr": 1e-30}} if bound == "patience" else {})}
     trainer = run_of(tmp_path, ListLoader(LONG[:5]), max_hours=1.0, **keys)
     assert trainer.run()
-    assert trainer.progress.end(trainer.config).endswith(
+    assert trainer.progress.end_reason(trainer.config).endswith(
         {"patience": "(patience)"}.get(bound, "2 is reached")
     )
     assert trainer.progress.timing.ended_by is None

@@ -273,7 +273,7 @@ def build_trainer(
     with notes:
         config, tokenizer = read_config(args.config, overrides(args), start.model_config)
 
-    config = choose_dtype(start.with_detached_ctc(config), world.device, folder.path)
+    config = choose_dtype(start.detach_new_ctc(config), world.device, folder.path)
     seed_everything(args.seed, 0, 0)  # the same weights on every rank
     model = build_trainable(config)
     if args.print_model and world.rank == 0:
@@ -293,7 +293,7 @@ def build_trainer(
     if not resumes and world.rank == 0 and not config.dataset_conf.operators:
         check_units(train.corpus, tokenizer)
     require_utterances(train, cv)
-    config = start.with_warm_up(config, len(train))
+    config = start.fill_in_warm_up(config, len(train))
 
     engine = build_engine(model, config, world, args.seed, args.deepspeed_config)
     board = board_folder(folder.path, args.tensorboard_dir)

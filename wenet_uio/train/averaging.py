@@ -72,13 +72,13 @@ def choose_epochs(
     last = math.inf if max_epoch is None else max_epoch
     allowed = [epoch for epoch in epochs if min_epoch <= epoch.number <= last]
     allowed = _leave_out_spoilt(allowed, Path(folder))
-    baseline = Baseline.of(Path(folder))
+    baseline = Baseline.read(Path(folder))
     if baseline and allowed:
         allowed = _leave_out_worse(allowed, baseline, Path(folder))
 
-    chosen = (
-        _sort_by_loss(allowed) if val_best else sorted(allowed, key=lambda epoch: -epoch.number)
-    )
+    chosen = sorted(allowed, key=lambda epoch: epoch.number, reverse=True)
+    if val_best:
+        chosen = _sort_by_loss(allowed)
     if not chosen:
         upper = "" if max_epoch is None else max_epoch
         raise ValueError(
@@ -95,14 +95,15 @@ def add_start(epochs: Sequence[Epoch], folder: str | Path) -> list[Epoch]:
     Raises:
         ValueError: the run did not start from a trained model.
     """
-    if Baseline.of(Path(folder)) is None:
+    if Baseline.read(Path(folder)) is None:
         raise ValueError(
             f"{folder}: this run did not start from a trained model, so its start is random; leave "
             "out --with_start"
         )
 
-    start = [] if any(epoch.number == BEFORE for epoch in epochs) else [_start_epoch(Path(folder))]
-    return [*epochs, *start]
+    if any(epoch.number == BEFORE for epoch in epochs):
+        return [*epochs]
+    return [*epochs, _start_epoch(Path(folder))]
 
 
 def check_common_start(folders: Sequence[str | Path], *, merges_lora: bool = False) -> None:
@@ -121,15 +122,15 @@ def check_common_start(folders: Sequence[str | Path], *, merges_lora: bool = Fal
     runs = [Path(folder) for folder in folders]
     _check_runs(runs)
     first = read_weights(_start_epoch(runs[0]).weights)
-    of_source = {name: value for name, value in first.items() if not is_lora(name)}
-    if len(of_source) < len(first) and not merges_lora:
+    without_lora = {name: value for name, value in first.items() if not is_lora(name)}
+    if len(without_lora) < len(first) and not merges_lora:
         raise ValueError(
             f"{runs[0]}: low-rank weights (LoRA) of several runs have no mean; --merge_lora merges "
             "those of each run before"
         )
 
     for run in runs[1:]:
-        _compare_start(run, runs[0], of_source)
+        _compare_start(run, runs[0], without_lora)
 
 
 def _check_runs(runs: Sequence[Path]) -> None:
@@ -138,7 +139,7 @@ def _check_runs(runs: Sequence[Path]) -> None:
     for run, place in zip(runs, places, strict=True):
         if places.count(place) > 1:
             raise ValueError(f"{run}: named twice; its epochs would count twice")
-        if Baseline.of(run) is None:
+        if Baseline.read(run) is None:
             raise ValueError(
                 f"{run}: this run did not start from a trained model; only runs that started from "
                 "the same one have a mean"
@@ -146,7 +147,11 @@ def _check_runs(runs: Sequence[Path]) -> None:
 
 
 def _compare_start(run: Path, other: Path, start_of_other: Mapping[str, torch.Tensor]) -> None:
-    """Warn if a run started with some other weights than the `other` one; raise if with most."""
+    """Warn if some weights that a run started with differ from those of another run.
+
+    Raises:
+        ValueError: more than half of them differ, so that the runs started from two models.
+    """
     start = read_weights(_start_epoch(run).weights)
     unlike = [
         name
@@ -237,7 +242,8 @@ def _recorded_loss(path: Path) -> Any:
     Older runs of WeNet have it as `cv_loss`, newer ones as `loss_dict: {loss}`.
     """
     record = read_yaml(path)
-    record = record if isinstance(record, dict) else {}
+    if not isinstance(record, dict):
+        return None
     losses = record.get("loss_dict")
     return losses.get("loss") if isinstance(losses, dict) else record.get("cv_loss")
 
@@ -315,12 +321,13 @@ def merge_if_lora(
 def _tie_weights(
     weights: dict[str, torch.Tensor], like: dict[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """Return the weights; those that are one tensor in `like` are one tensor."""
-    memory_of = {
+    """Return the weights; names that share one tensor in `like` share one tensor again."""
+    memories = {
         name: (weight.data_ptr(), weight.shape, weight.stride()) for name, weight in like.items()
     }
-    name_by_memory = {memory: name for name, memory in memory_of.items()}
-    return {name: weights[name_by_memory[memory]] for name, memory in memory_of.items()}
+    # Of the names that share a tensor, the last one gives its value to all of them.
+    name_by_memory = {memory: name for name, memory in memories.items()}
+    return {name: weights[name_by_memory[memory]] for name, memory in memories.items()}
 
 
 def usual_range(folder: str | Path, last: int) -> int | None:
@@ -366,18 +373,19 @@ def running_weights(
         )
 
     earlier_weights, earlier_record = _read_running_average(folder, before)
-    total, past = record["count"], earlier_record["count"]
-    if not past:
+    count, earlier_count = record["count"], earlier_record["count"]
+    if not earlier_count:
         return weights
 
-    if total <= past:
+    if count <= earlier_count:
         raise ValueError(
             f"{folder}: no weights were averaged in epochs {before + 1} to {last}; give a larger "
             "--num"
         )
 
-    # (total * mean - past * earlier) / (total - past), as a correction of the mean
-    share = past / (total - past)
+    # The mean of the weights in between is (n * mean - m * earlier_mean) / (n - m). It is computed
+    # as a correction of the mean.
+    share = earlier_count / (count - earlier_count)
     means = {}
     for name, value in weights.items():
         if value.is_floating_point():

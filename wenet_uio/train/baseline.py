@@ -14,7 +14,7 @@ from wenet_uio.models.trainable_model import TrainableModel
 
 BEFORE = -1
 """Number of the epoch before the first step."""
-OF_CTC = ("loss_ctc", "loss_interctc", "loss_cr")
+CTC_LOSSES = ("loss_ctc", "loss_interctc", "loss_cr")
 
 
 def compared_losses(model: TrainableModel, *, ctc_is_new: bool) -> dict[str, float]:
@@ -24,7 +24,7 @@ def compared_losses(model: TrainableModel, *, ctc_is_new: bool) -> dict[str, flo
     random weights, and any training lowers it.
     """
     shares = model.loss_weights() if ctc_is_new else {}
-    ctc_weights = {name: -shares[name] for name in OF_CTC if shares.get(name, 0.0) > 0.0}
+    ctc_weights = {name: -shares[name] for name in CTC_LOSSES if shares.get(name, 0.0) > 0.0}
     return {"loss": 1.0, **ctc_weights}
 
 
@@ -33,7 +33,7 @@ def compared_loss(losses: Mapping[str, float], compared: Mapping[str, float]) ->
     return sum(weight * losses[name] for name, weight in compared.items())
 
 
-def compared_name(compared: Mapping[str, float]) -> str:
+def describe_compared(compared: Mapping[str, float]) -> str:
     """Return the sum in words."""
     return "loss" if len(compared) == 1 else "loss without CTC"
 
@@ -46,7 +46,7 @@ class Baseline:
     compared: Mapping[str, float]
 
     @classmethod
-    def of(cls, folder: Path) -> Baseline | None:
+    def read(cls, folder: Path) -> Baseline | None:
         """Read the record of a run; None if the run did not start from a trained model.
 
         Raises:

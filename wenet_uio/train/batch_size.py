@@ -14,7 +14,7 @@ import re
 import resource
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -73,8 +73,10 @@ def largest_batch(trial: Trial, shape: Shape, start: int) -> LargestBatch | None
         if too_many - low <= max(1, PRECISION * low):
             return best
 
+        size = (low + too_many) // 2
         nothing_failed = too_many > shape.utterances and best is not None
-        size = min(2 * size, shape.utterances) if nothing_failed else (low + too_many) // 2
+        if nothing_failed:
+            size = min(2 * low, shape.utterances)
 
 
 class Unsplit(SizeLimit):
@@ -302,7 +304,6 @@ def batch_conf_yaml(
 
     With two `views` of each utterance, batch sizes count the views.
     """
-    batches = [batch and replace(batch, utterances=views * batch.utterances) for batch in batches]
     # Seconds, or seconds and tokens for a policy in two dimensions.
     bins: list[float | list[float]] = []
     for end, tokens in policy.ends:
@@ -311,7 +312,7 @@ def batch_conf_yaml(
     batch_conf = {
         "batch_type": "bucket",
         "bucket_duration_bins": bins,
-        "bucket_batch_size": _bucket_sizes(batches),
+        "bucket_batch_size": [views * size for size in _bucket_sizes(batches)],
     }
     if policy.lenient:
         batch_conf["bucket_choice"] = "lenient"
@@ -319,7 +320,7 @@ def batch_conf_yaml(
         batch_conf["max_tps"] = list(policy.max_tps)
 
     # The bucket whose batch has the fewest frames decides.
-    most_frames = min(
+    most_frames = views * min(
         batch.utterances * shape.frames
         for batch, shape in zip(batches, shapes, strict=True)
         if batch and shape

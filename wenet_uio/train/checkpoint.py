@@ -273,7 +273,8 @@ class RunFolder:
             ValueError: there are states, but all are damaged, or numbers in them are infinite or
                 NaN.
         """
-        states, spoilt = self._state_paths(), None
+        states = self._state_paths()
+        spoilt: SpoiltError | None = None
         for path in states:
             try:
                 state = _load_state(path)
@@ -313,10 +314,11 @@ class RunFolder:
         newest = sorted(losses, reverse=True)[:last]
         finite = [epoch for epoch, loss in losses.items() if math.isfinite(loss)]
         by_loss = sorted(finite, key=lambda epoch: losses[epoch])
+        kept = {*newest, *by_loss[:best], max(finite, default=-1)}
         final = (self.path / FINAL_WEIGHTS).resolve().name
 
-        for epoch in set(losses) - {*newest, *by_loss[:best], max(finite, default=-1)}:
-            if final != f"epoch_{epoch}.pt":
+        for epoch in losses:
+            if epoch not in kept and final != f"epoch_{epoch}.pt":
                 (self.path / f"epoch_{epoch}.yaml").unlink()
                 for name in ("epoch", RUNNING):
                     (self.path / f"{name}_{epoch}.pt").unlink(missing_ok=True)
@@ -356,8 +358,10 @@ class RunFolder:
 
     def _epoch_losses(self) -> dict[int, float]:
         """Return {epoch: validation loss} of all epochs with a yaml."""
-        records = ((epoch, path) for epoch, path in numbered_files(self.path, "epoch_*.yaml"))
-        return {epoch: read_yaml(path)["loss_dict"]["loss"] for epoch, path in records}
+        losses: dict[int, float] = {}
+        for epoch, path in numbered_files(self.path, "epoch_*.yaml"):
+            losses[epoch] = read_yaml(path)["loss_dict"]["loss"]
+        return losses
 
 
 def files_in(folder: Path) -> list[Path]:
@@ -406,8 +410,12 @@ def numbered_files(folder: Path, pattern: str) -> list[tuple[int, Path]]:
         OSError: the folder cannot be listed.
     """
     name = re.compile(re.escape(pattern).replace(r"\*", r"(\d+)"))
-    matches = ((name.fullmatch(path.name), path) for path in files_in(folder))
-    return [(int(match[1]), path) for match, path in matches if match]
+    numbered: list[tuple[int, Path]] = []
+    for path in files_in(folder):
+        match = name.fullmatch(path.name)
+        if match:
+            numbered.append((int(match[1]), path))
+    return numbered
 
 
 def changes_since(state: Mapping[str, Any], config: Config, seed: int) -> list[str]:
@@ -434,8 +442,9 @@ def changed_lists(
         former = before[name]
         if former["digest"] != record["digest"]:
             former_size, size = _describe_size(former), _describe_size(record)
-            unlike = "other utterances, another order or other shards"
-            change = unlike if former_size == size else f"{former_size} -> {size}"
+            change = f"{former_size} -> {size}"
+            if former_size == size:
+                change = "other utterances, another order or other shards"
             changes.append(f"{name} {record['list']}: {change}")
         elif former["contents"] != record["contents"] and former["list"] == record["list"]:
             changes.append(

@@ -146,9 +146,9 @@ class World:
         """Return the sum of each of the counts over the ranks, on every rank; without zeros."""
         counts_of_ranks = self.gather([dict(count) for count in counts])
         totals: list[Counter[Any]] = []
-        for count_of_ranks in zip(*counts_of_ranks, strict=True):
+        for counts_of_one_kind in zip(*counts_of_ranks, strict=True):
             total: Counter[Any] = Counter()
-            for count in count_of_ranks:
+            for count in counts_of_one_kind:
                 total += Counter(count)
             totals.append(total)
 
@@ -204,7 +204,7 @@ def report_failure_once(world: World) -> Iterator[None]:
     except Exception as error:
         if world.size == 1:
             raise
-        if _is_of_exchange(error):
+        if _is_exchange_failure(error):
             _end_after_other_rank(world, error)
 
         board = world.notice_board("failures")
@@ -216,7 +216,7 @@ def report_failure_once(world: World) -> Iterator[None]:
         raise
 
 
-def _is_of_exchange(error: Exception) -> bool:
+def _is_exchange_failure(error: Exception) -> bool:
     """Tell whether an exchange failed because another rank did not answer."""
     if isinstance(error, dist.DistError):
         return True
@@ -247,7 +247,8 @@ def auto_workers(world: World) -> int:
     """
     if world.device.type == "cpu":
         return 1
-    return min(MOST_WORKERS, max(1, len(os.sched_getaffinity(0)) // world.local_size - 1))
+    cores = len(os.sched_getaffinity(0)) // world.local_size
+    return min(MOST_WORKERS, max(1, cores - 1))
 
 
 def cpu_threads(
@@ -263,7 +264,8 @@ def cpu_threads(
         processes on one machine, so that a 1 does not count as the user's choice there.
     """
     chosen = environment.get("OMP_NUM_THREADS")
-    if chosen is not None and not (chosen == "1" and world.local_size > 1):
+    is_of_torchrun = chosen == "1" and world.local_size > 1
+    if chosen is not None and not is_of_torchrun:
         return None
     cores = max(1, len(os.sched_getaffinity(0)) // world.local_size)
     return cores - num_workers if cores > 2 * num_workers else cores

@@ -137,11 +137,8 @@ class Engine:
 
     def lrs(self, number: int) -> list[float]:
         """Return the learning rate of each group of weights in optimizer step `number` (from 1)."""
-        return [
-            group["base_lr"]
-            * self.schedule(number + self.ahead_steps, self.epoch + self.ahead_epochs)
-            for group in self.optimizer.param_groups
-        ]
+        factor = self.schedule(number + self.ahead_steps, self.epoch + self.ahead_epochs)
+        return [group["base_lr"] * factor for group in self.optimizer.param_groups]
 
     def step(
         self, micro_batches: Sequence[Batch], number: int, extra_sums: Mapping[str, float]
@@ -287,9 +284,10 @@ class Engine:
 
         for pass_number, group in enumerate(passes, 1):
             exchanges = pass_number == len(passes)
+            context = nullcontext() if exchanges else self.without_exchange()
             failure = None
             try:
-                with nullcontext() if exchanges else self.without_exchange():
+                with context:
                     # No name for the joined batch: it would hold its memory during the next pass.
                     losses += self._backward_pass(
                         join_on_device(device, group), of_all, exchanges, views_weight
@@ -428,9 +426,9 @@ class Engine:
         sums["loss_att"] *= sums["utterances"] / max(sums["tokens"], 1)
         # Texts without audio have other weights, so that their total loss cannot be put together.
         if not sums["texts"]:
+            loss_weights = self.model.loss_weights(views_weight)
             sums["loss"] = sum(
-                weight * sums.get(name, 0.0)
-                for name, weight in self.model.loss_weights(views_weight).items()
+                weight * sums.get(name, 0.0) for name, weight in loss_weights.items()
             )
 
         return sums

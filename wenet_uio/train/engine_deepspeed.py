@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -157,9 +156,10 @@ class DeepspeedEngine(Engine):
             )
 
         known = {name: weight for name, weight in self._trained_weights().items() if name in saved}
-        for (name, weight), key in product(known.items(), keys):
-            value = saved[name][key].to(self.world.device)
-            self.deepspeed.utils.safe_set_full_optimizer_state(weight, value, key)
+        for name, weight in known.items():
+            for key in keys:
+                value = saved[name][key].to(self.world.device)
+                self.deepspeed.utils.safe_set_full_optimizer_state(weight, value, key)
 
     def _trained_weights(self) -> dict[str, torch.nn.Parameter]:
         """Return the weights with a gradient, by name."""

@@ -29,7 +29,7 @@ def describe_start(world: World, step: int) -> dict[str, Any]:
     gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     gpu_counts = ", ".join(f"{count} x {name}" for name, count in Counter(gpus).items())
     pages = os.sysconf("SC_PHYS_PAGES")
-    return {
+    start = {
         "started": time.strftime("%Y-%m-%d %H:%M:%S"),
         "first_step": step,
         "command": " ".join(sys.argv),
@@ -43,9 +43,12 @@ def describe_start(world: World, step: int) -> dict[str, Any]:
         "fbank_on_cpu": compiled().way,
         "system": platform.platform(),
         "python": platform.python_version(),
-        **{package: _installed_version(package) for package in PACKAGES},
-        **({"cuda": torch.version.cuda} if torch.version.cuda else {}),
     }
+    for package in PACKAGES:
+        start[package] = _installed_version(package)
+    if torch.version.cuda:
+        start["cuda"] = torch.version.cuda
+    return start
 
 
 def _installed_version(package: str) -> str:
@@ -80,6 +83,7 @@ def _current_commit() -> str:
 
 
 def _cpu_name() -> str:
+    """Return the model name of the first core; the architecture where the system does not tell it."""
     information = Path("/proc/cpuinfo")
     lines = information.read_text().splitlines() if information.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]

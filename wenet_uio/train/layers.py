@@ -138,7 +138,6 @@ def train_mode(model: nn.Module) -> None:
     """Switch to training mode, except frozen batch norms, which keep their statistics."""
     model.train()
     for module in model.modules():
-        if isinstance(module, nn.BatchNorm1d) and not any(
-            weight.requires_grad for weight in module.parameters()
-        ):
+        is_trained = any(weight.requires_grad for weight in module.parameters())
+        if isinstance(module, nn.BatchNorm1d) and not is_trained:
             module.eval()

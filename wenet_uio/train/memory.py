@@ -113,7 +113,9 @@ class SizeLimit:
         sizes = None
         if world.rank == 0:
             records = read_lines(path, TooLarge._fields)
-            sizes = {TooLarge(*(record[name] for name in TooLarge._fields)) for record in records}
+            sizes = set()
+            for record in records:
+                sizes.add(TooLarge(**{name: record[name] for name in TooLarge._fields}))
 
         self.too_large = world.gather(sizes)[0]
         if self.too_large and world.rank == 0:
@@ -210,9 +212,10 @@ class SizeLimit:
 
 def _joined_size(batches: Sequence[Batch]) -> tuple[int, int, int]:
     """Return utterances, most frames and most tokens of the batch that `batches` give if joined."""
-    sizes = [(len(batch), batch.feats.size(1), batch.target.size(1)) for batch in batches]
-    utterances, frames, tokens = zip(*sizes, strict=True)
-    return sum(utterances), max(frames), max(tokens)
+    utterances = sum(len(batch) for batch in batches)
+    frames = max(batch.feats.size(1) for batch in batches)
+    tokens = max(batch.target.size(1) for batch in batches)
+    return utterances, frames, tokens
 
 
 def _activation_sizes(utterances: int, frames: int, tokens: int) -> list[int]:

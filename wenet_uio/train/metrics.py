@@ -65,9 +65,11 @@ def _predicted_tokens(batch: Batch) -> int:
     return int(batch.target_lengths.sum()) + len(batch)
 
 
-OF_TRAINING = ("loss_cr",)
+TRAINING_LOSSES = ("loss_cr",)
 """Losses that validation does not have: it has one view of each utterance."""
-OF_AUDIO = ("ctc", "interctc", "cr", "rnnt", "full", "chunk", "ctl")
+AUDIO_LOSSES = tuple(
+    f"loss_{name}" for name in ("ctc", "interctc", "cr", "rnnt", "full", "chunk", "ctl")
+)
 """Losses that text without audio does not have."""
 
 
@@ -95,15 +97,19 @@ class Totals:
             return {}
 
         with_audio = self.sums["utterances"] - self.sums.get("texts", 0.0)
-        counts = {
-            "th_accuracy": self.sums["tokens"],
-            **{f"loss_{name}": with_audio for name in OF_AUDIO},
-        }
-        return {
-            name: value / max(counts.get(name, self.sums["utterances"]), 1)
-            for name, value in self.sums.items()
-            if name.startswith("loss") or name == "th_accuracy"
-        }
+        means: dict[str, float] = {}
+        for name, value in self.sums.items():
+            if name == "th_accuracy":
+                count = self.sums["tokens"]
+            elif name in AUDIO_LOSSES:
+                count = with_audio
+            elif name.startswith("loss"):
+                count = self.sums["utterances"]
+            else:
+                continue  # a count or a time
+            means[name] = value / max(count, 1)
+
+        return means
 
     def throughput(self, ranks: int) -> dict[str, float]:
         """Return audio seconds per second of all ranks, and shares of data waiting and padding.

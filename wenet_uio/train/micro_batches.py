@@ -86,11 +86,11 @@ def on_device(batch: Batch, device: torch.device) -> Batch:
     """
     if batch.feats.device == device and batch.deferred is None:
         return batch
-    moved = batch.to(device) if device.type != "cuda" else _on_gpu(batch, device)
+    moved = _copy_to_gpu(batch, device) if device.type == "cuda" else batch.to(device)
     return replace(moved, feats_lengths=batch.feats_lengths, target_lengths=batch.target_lengths)
 
 
-def _on_gpu(batch: Batch, device: torch.device) -> Batch:
+def _copy_to_gpu(batch: Batch, device: torch.device) -> Batch:
     """Copy a batch on a stream of its own, for which the computing stream then waits."""
     copying, computing = _copy_stream(device), torch.cuda.current_stream(device)
     with torch.cuda.stream(copying):
@@ -134,7 +134,8 @@ def group_micro_batches(
 
 def _can_join(batches: Sequence[Batch], most_frames: int) -> bool:
     """Tell whether batches are of audio, and have at most `most_frames` padded frames together."""
-    padded_frames = sum(map(len, batches)) * max(batch.feats.size(1) for batch in batches)
+    utterances = sum(len(batch) for batch in batches)
+    padded_frames = utterances * max(batch.feats.size(1) for batch in batches)
     if padded_frames > most_frames:
         return False
     return all(
@@ -191,7 +192,8 @@ def _reorder_values(values: Iterable[Any], order: Sequence[int]) -> tuple[Any, .
 def _concatenate_padded(tensors: Sequence[torch.Tensor], value: float) -> torch.Tensor:
     """Concatenate tensors (B, L, ...), padded with `value` to the longest."""
     longest = max(tensor.size(1) for tensor in tensors)
-    result = tensors[0].new_full((sum(map(len, tensors)), longest, *tensors[0].shape[2:]), value)
+    rows = sum(len(tensor) for tensor in tensors)
+    result = tensors[0].new_full((rows, longest, *tensors[0].shape[2:]), value)
     first = 0
     for tensor in tensors:
         result[first : first + len(tensor), : tensor.size(1)] = tensor

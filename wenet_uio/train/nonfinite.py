@@ -17,7 +17,7 @@ from wenet_uio.base.files import append_line, read_lines, written_aside
 from wenet_uio.base.messages import listed
 from wenet_uio.config import Config
 from wenet_uio.train.engine import Engine
-from wenet_uio.train.metrics import OF_TRAINING, Totals
+from wenet_uio.train.metrics import TRAINING_LOSSES, Totals
 from wenet_uio.train.progress import Progress
 from wenet_uio.train.update import StepOutcome
 
@@ -119,7 +119,7 @@ class NonfiniteGuard:
             "averages leave this epoch out",
             step,
         )
-        return {name: math.nan for name in self.engine.names if name not in OF_TRAINING}
+        return {name: math.nan for name in self.engine.names if name not in TRAINING_LOSSES}
 
     def _log_skipped(self, number: int, keys: list[str], *, skipped_before: int) -> None:
         """Log a step whose gradient is not finite; raise if too many before it were skipped."""

@@ -22,6 +22,8 @@ from wenet_uio.models.arithmetic import autocast
 from wenet_uio.models.trainable_model import TrainableModel
 from wenet_uio.train.layers import train_mode
 
+SILENT_FRAMES = 100
+"""Frames of a second of silence."""
 LABELS = 4
 """The length of labels becomes a multiple of this."""
 CACHED_KERNELS = 4096
@@ -43,8 +45,9 @@ def allows_few_shapes(model: TrainableModel, device: torch.device, config: Confi
 
     It changes them with `mask_padding: false`, and in an encoder whose regularisers count it.
     """
-    rounds = device.type == "cpu" and config.dtype != "fp32" and config.mask_padding
-    return rounds and not model.encoder.trains_on_padding
+    computes_in_16_bits = device.type == "cpu" and config.dtype != "fp32"
+    ignores_padding = config.mask_padding and not model.encoder.trains_on_padding
+    return computes_in_16_bits and ignores_padding
 
 
 def rounded_frames(frames: int) -> int:
@@ -59,7 +62,9 @@ def pad_to_rounded_frames(feats: torch.Tensor) -> torch.Tensor:
     added = rounded_frames(feats.size(1)) - feats.size(1)
     if not added:
         return feats
-    return pad(feats, (0, added) if feats.dim() == 2 else (0, 0, 0, added))
+    if feats.dim() == 2:
+        return pad(feats, (0, added))
+    return pad(feats, (0, 0, 0, added))  # none on F, `added` behind T
 
 
 def pad_to_rounded_labels(target: torch.Tensor, ignore_id: int) -> torch.Tensor:
@@ -121,7 +126,7 @@ class Objective(nn.Module):
 
             # One pass over both views: the second has features of its own and the same labels.
             feats, *labels_and_lengths = tensors
-            feats = torch.cat((feats, self._padded_feats(batch.other_feats)))
+            feats = torch.cat((feats, self._pad_feats(batch.other_feats)))
             twice = [torch.cat((tensor, tensor)) for tensor in labels_and_lengths]
             if prompts is not None:
                 prompts = torch.cat((prompts, prompts))
@@ -139,17 +144,17 @@ class Objective(nn.Module):
         if self.few_shapes and getattr(self.model.decoder, "max_tokens", None) is None:
             target = pad_to_rounded_labels(target, self.model.ignore_id)
 
-        feats = self._padded_feats(batch.feats)
+        feats = self._pad_feats(batch.feats)
         return feats, batch.feats_lengths, target, batch.target_lengths
 
-    def _padded_feats(self, feats: torch.Tensor) -> torch.Tensor:
+    def _pad_feats(self, feats: torch.Tensor) -> torch.Tensor:
         return pad_to_rounded_frames(feats) if self.few_shapes else feats
 
 
 def _silent_batch(batch: Batch) -> Batch:
     """Return a batch like `batch` with one utterance: a second of silence and one token."""
-    lengths = batch.feats_lengths.new_full((1,), 100)
-    feats = batch.feats.new_zeros(1, 100, batch.feats.size(2))
+    lengths = batch.feats_lengths.new_full((1,), SILENT_FRAMES)
+    feats = batch.feats.new_zeros(1, SILENT_FRAMES, batch.feats.size(2))
     return replace(
         batch,
         feats=feats,
@@ -164,4 +169,5 @@ def _silent_batch(batch: Batch) -> Batch:
 
 def cr_weight(keys: RegularisationKeys, number: int) -> float:
     """Return the weight of the divergence between two views in optimizer step `number` (from 1)."""
-    return keys.cr_loss_scale * min(1.0, number / max(1, keys.cr_warmup_steps))
+    share_of_warm_up = min(1.0, number / max(1, keys.cr_warmup_steps))
+    return keys.cr_loss_scale * share_of_warm_up

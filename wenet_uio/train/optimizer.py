@@ -48,7 +48,10 @@ def build_optimizer(model: torch.nn.Module, config: Config) -> torch.optim.Optim
     groups = []
     # A weight belongs to the first module that has it; "", the whole model, takes the rest.
     for module, lr in zip((*conf.modules, ""), conf.rates, strict=True):
-        members = [named.pop(name) for name in weights_of_modules(model, [module]) if name in named]
+        members: list[torch.nn.Parameter] = []
+        for name in weights_of_modules(model, [module]):
+            if name in named:
+                members.append(named.pop(name))
         groups.append({"params": members, "lr": lr, "base_lr": lr})
 
     values = conf.model_dump(exclude={"lr", "modules"})
@@ -88,11 +91,11 @@ def weights_of_modules(model: torch.nn.Module, modules: Sequence[str]) -> list[s
             hint = f"did you mean {nearest!r}?" if nearest else f"it has {children}"
             raise ValueError(f"the model has no module {module!r}; {hint}")
 
-    return [
-        name
-        for name, _ in model.named_parameters()
-        if any(_is_part(name, module) for module in modules)
-    ]
+    names: list[str] = []
+    for name, _ in model.named_parameters():
+        if any(_is_part(name, module) for module in modules):
+            names.append(name)
+    return names
 
 
 def _is_part(name: str, module: str) -> bool:
@@ -138,7 +141,7 @@ def _collect_tensor(shared: DTensor, rank: int) -> torch.Tensor | None:
         "fully_shard shares rows by default"
     )
     # gather() needs blocks of one size, but the last ranks have fewer rows or none.
-    rows = -(-shared.size(0) // mesh.size())
+    rows = -(-shared.size(0) // mesh.size())  # rounded up
     block = share.new_zeros(rows, *shared.shape[1:])
     if share.numel():
         block[: len(share)] = share

@@ -80,7 +80,7 @@ class Progress:
         self.samples += tally(micro_batches)
         self.costs.update(cost_bin(batch) for batch in micro_batches if len(batch))
 
-    def end(self, config: Config) -> str:
+    def end_reason(self, config: Config) -> str:
         """Return the reason why the run is complete; empty if it is not."""
         if self.trained:
             return ""

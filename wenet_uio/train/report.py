@@ -232,11 +232,13 @@ class Reporter:
         if not self.enabled or observation is None:
             return
 
-        drawn = {f"dev/{name}": picture for name, picture in draw_pictures(observation).items()}
+        pictures = draw_pictures(observation)
+        drawn = {f"dev/{name}": picture for name, picture in pictures.items()}
         heard: dict[str, tuple[np.ndarray, int]] = {}
         if audio is not None:
-            samples = np.clip(audio[0], -1, 1)  # lossy formats decode to samples beyond
-            heard["dev/audio"] = samples, audio[1]
+            samples, rate = audio
+            # Lossy formats decode to samples beyond -1 and 1.
+            heard["dev/audio"] = np.clip(samples, -1, 1), rate
 
         texts: dict[str, str] = {}
         if observation.posteriors is not None:

@@ -52,19 +52,21 @@ def read_config(
             "frame"
         )
 
-    conf, symbols = config.tokenizer_conf, tokenizer.symbols
+    symbols = tokenizer.symbols
     blank = blank_id(config, symbols)
     output_dim = output_size(config, symbols, tokenizer.vocab_size)
     if blank >= tokenizer.vocab_size:
         log.info("the blank of CTC is %d, after the tokens of the tokenizer", blank)
+    tokenizer_changes: dict[str, Any] = {
+        **files_of(config),
+        "special_tokens": special_ids(config.tokenizer_conf, symbols, output_dim),
+    }
     derived: dict[str, Any] = {
         "input_dim": config.encoder_input_dim,
         "output_dim": output_dim,
         "vocab_size": output_dim,
         "ctc_conf": CtcConf(ctc_blank_id=blank),
-        "tokenizer_conf": conf.model_copy(
-            update={**files_of(config), "special_tokens": special_ids(conf, symbols, output_dim)}
-        ),
+        "tokenizer_conf": config.tokenizer_conf.model_copy(update=tokenizer_changes),
     }
     if config.use_amp and config.dtype == "fp32":
         derived["dtype"] = "bf16"
@@ -103,7 +105,8 @@ def _dtype_of_run(run: Path, device: torch.device) -> str | None:
     if device.type != "cpu" or not path.exists():
         return None
     dtype = read_yaml(path).get("dtype")
-    return dtype if dtype == "fp32" or (dtype == "bf16" and has_bf16(device)) else None
+    is_known_here = dtype == "fp32" or (dtype == "bf16" and has_bf16(device))
+    return dtype if is_known_here else None
 
 
 def check_text_is_trainable(data_list: str, config: Config) -> None:

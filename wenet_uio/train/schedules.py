@@ -27,8 +27,8 @@ def build_schedule(config: TrainKeys) -> Schedule:
     """
     if isinstance(config.scheduler_conf, EdenConf):
         return _eden_schedule(config.scheduler_conf)
-    of_step = _SCHEDULES[config.scheduler](config.scheduler_conf, config.optim_conf)
-    return lambda step, _: of_step(step)
+    factor_of_step = _SCHEDULES[config.scheduler](config.scheduler_conf, config.optim_conf)
+    return lambda step, _: factor_of_step(step)
 
 
 def _eden_schedule(conf: EdenConf) -> Schedule:
@@ -57,9 +57,13 @@ def _warmup_schedule(conf: WarmupLrConf, _: OptimizerConf) -> Callable[[float], 
 
     It is scaled to 1 at the end of the warm-up.
     """
-    if not conf.warmup_steps:
-        return lambda step: step**-0.5
-    return lambda step: conf.warmup_steps**0.5 * min(step**-0.5, step * conf.warmup_steps**-1.5)
+
+    def multiple(step: float) -> float:
+        if not conf.warmup_steps:
+            return step**-0.5
+        return conf.warmup_steps**0.5 * min(step**-0.5, step * conf.warmup_steps**-1.5)
+
+    return multiple
 
 
 def _noam_hold_annealing(

@@ -82,7 +82,7 @@ class Fresh:
     model_config: ClassVar[Config | None] = None
     source: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
-    def with_detached_ctc(self, config: Config) -> Config:
+    def detach_new_ctc(self, config: Config) -> Config:
         """Return the config: without a trained encoder there is nothing to protect from CTC."""
         return config
 
@@ -95,7 +95,7 @@ class Fresh:
         self.files.load_into(model, config)
         choose_ctc_units(model, config, tokenizer)
 
-    def with_warm_up(self, config: Config, _: int) -> Config:
+    def fill_in_warm_up(self, config: Config, _: int) -> Config:
         """Return the config: its warm-up is that of the yaml."""
         return config
 
@@ -114,7 +114,7 @@ class FineTune:
         """Config of the trained model, which says what the model of the run is."""
         return self.trained.config
 
-    def with_detached_ctc(self, config: Config) -> Config:
+    def detach_new_ctc(self, config: Config) -> Config:
         """Fill in `ctc_detach_steps` of a new CTC layer, if the yaml does not state it."""
         if config.ctc_detach_steps is not None or not self._has_new_ctc(config):
             return config
@@ -135,7 +135,7 @@ class FineTune:
         self.files.load_into(model, config)
         choose_ctc_units(model, config, tokenizer)
 
-    def with_warm_up(self, config: Config, epoch_steps: int) -> Config:
+    def fill_in_warm_up(self, config: Config, epoch_steps: int) -> Config:
         """Fill in `scheduler_conf.warmup_steps` of WarmupLR, if the yaml does not state it: a third
         of the steps of the run, at most WARM_UP.
 
@@ -143,7 +143,9 @@ class FineTune:
             config: of the run.
             epoch_steps: steps of the loader in an epoch.
         """
-        return with_short_warm_up(config, epoch_steps) if lacks_warm_up(config) else config
+        if not lacks_warm_up(config):
+            return config
+        return shorten_warm_up(config, epoch_steps)
 
     def compared_losses(self, model: TrainableModel, config: Config) -> dict[str, float]:
         """Return the losses that say whether the model becomes better, see baseline.py."""
@@ -166,13 +168,13 @@ class Resume:
     files: WeightFiles
     """These are not read: the run has weights of its own."""
 
-    def with_detached_ctc(self, config: Config) -> Config:
+    def detach_new_ctc(self, config: Config) -> Config:
         """Take `ctc_detach_steps` of a fine-tuning from its train.yaml, if the yaml does not state it."""
         if config.ctc_detach_steps is not None or self.model_config is None:
             return config
         return config.model_copy(update={"ctc_detach_steps": self.model_config.ctc_detach_steps})
 
-    def with_warm_up(self, config: Config, epoch_steps: int) -> Config:
+    def fill_in_warm_up(self, config: Config, epoch_steps: int) -> Config:
         """Fill in the warm-up of a fine-tuning, if the yaml does not state it: the number with which
         the run began.
         """
@@ -181,8 +183,8 @@ class Resume:
 
         conf = self.model_config.scheduler_conf
         if not isinstance(conf, WarmupLrConf):
-            return with_short_warm_up(config, epoch_steps)
-        return with_warmup_steps(config, conf.warmup_steps)
+            return shorten_warm_up(config, epoch_steps)
+        return replace_warmup_steps(config, conf.warmup_steps)
 
     def load_into(self, trainer: Trainer, *, allow_data_changes: bool) -> None:
         """Let the trainer go on from the state.
@@ -224,11 +226,10 @@ def resume_run(
         )
 
     config = load_config(folder.path / TRAIN_CONFIG, of_model=True)
+    source = {"from": str(Path(began_from))}
     if is_hub_address(named):
-        return Resume(
-            state, config, {"from": named, "from_commit": starts[0]["from_commit"]}, files
-        )
-    return Resume(state, config, {"from": str(Path(began_from))}, files)
+        source = {"from": named, "from_commit": starts[0]["from_commit"]}
+    return Resume(state, config, source, files)
 
 
 def is_same_model(named: str, began_from: str, commit: str | None) -> bool:
@@ -260,7 +261,7 @@ def lacks_warm_up(config: Config) -> bool:
     return isinstance(conf, WarmupLrConf) and "warmup_steps" not in conf.model_fields_set
 
 
-def with_short_warm_up(config: Config, epoch_steps: int) -> Config:
+def shorten_warm_up(config: Config, epoch_steps: int) -> Config:
     """Let the warm-up take a third of the steps of the run, at most WARM_UP.
 
     Args:
@@ -271,10 +272,10 @@ def with_short_warm_up(config: Config, epoch_steps: int) -> Config:
     steps = min(steps, config.max_steps or steps)
     warmup = max(1, min(WARM_UP, steps // 3))
     log.info("warmup_steps %d: the learning rate is highest after %d steps", warmup, warmup)
-    return with_warmup_steps(config, warmup)
+    return replace_warmup_steps(config, warmup)
 
 
-def with_warmup_steps(config: Config, steps: int) -> Config:
+def replace_warmup_steps(config: Config, steps: int) -> Config:
     """Return the config with another `scheduler_conf.warmup_steps`."""
     scheduler_conf = config.scheduler_conf.model_copy(update={"warmup_steps": steps})
     return config.model_copy(update={"scheduler_conf": scheduler_conf})
@@ -288,7 +289,7 @@ class Units:
     vocabulary: Vocabulary
 
     @classmethod
-    def of(cls, config: Config) -> Units:
+    def read(cls, config: Config) -> Units:
         """Read the units of a complete config.
 
         Raises:
@@ -308,7 +309,11 @@ class Units:
 
 
 def inherit_weights(
-    model: nn.Module, config: Config, weights: Mapping[str, torch.Tensor], of: Config, source: str
+    model: nn.Module,
+    config: Config,
+    trained_weights: Mapping[str, torch.Tensor],
+    trained_config: Config,
+    source: str,
 ) -> None:
     """Copy the weights of a trained model into `model`, in place.
 
@@ -318,18 +323,20 @@ def inherit_weights(
     Args:
         model: the untrained model of `config`.
         config: with ids of special tokens and `output_dim`.
-        weights: of the trained model, without LoRA.
-        of: config of the trained model.
+        trained_weights: without LoRA.
+        trained_config: config of the trained model.
         source: beginning of messages.
 
     Raises:
         OSError, ValueError: a tokenizer cannot be built, or the weights are those of another model.
     """
     new_weights = model.state_dict()
-    weights = dict(weights) | {
-        name: weight for name, weight in new_weights.items() if is_lora(name)
-    }
-    units, former = Units.of(config), Units.of(of)
+    weights = dict(trained_weights)
+    for name, weight in new_weights.items():
+        if is_lora(name):
+            weights[name] = weight
+
+    units, former = Units.read(config), Units.read(trained_config)
 
     if units != former:
         rows = units.rows_from(former)

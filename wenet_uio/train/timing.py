@@ -255,8 +255,8 @@ class Timing:
         if not self.recent:
             return f"an epoch has {place.epoch_steps} steps, too few to tell how long the run will take"
         if to_do == math.inf:
-            bound = config.max_hours and f"max_hours {config.max_hours:g}"
-            return f"{speed}; {bound or 'nothing'} ends this run"
+            bound = f"max_hours {config.max_hours:g}" if config.max_hours else "nothing"
+            return f"{speed}; {bound} ends this run"
 
         steps = place.step + round(to_do)
         whole = tqdm.format_interval(self.seconds + self._natural_seconds(config, place))

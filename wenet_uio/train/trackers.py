@@ -265,21 +265,25 @@ def _unsent_part(entry: Entry, sent: Mapping[str, int]) -> Entry | None:
     """Return the part of an entry that the tracker lacks; None if it has everything."""
     names = {name for name in entry.names() if entry.step > sent.get(name, -1)}
 
-    def new(values: Mapping[str, Any]) -> dict[str, Any]:
+    def select_unsent(values: Mapping[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in values.items() if name in names}
 
     if not names:
         return None
     return Entry(
-        entry.step, new(entry.scalars), new(entry.pictures), new(entry.texts), new(entry.audio)
+        entry.step,
+        select_unsent(entry.scalars),
+        select_unsent(entry.pictures),
+        select_unsent(entry.texts),
+        select_unsent(entry.audio),
     )
 
 
 def _entries_by_step(written: Mapping[str, list[tuple[int, float]]]) -> list[Entry]:
     """Return the points of curves in the order of their steps."""
-    of_step: dict[int, dict[str, float]] = {}
+    scalars_by_step: dict[int, dict[str, float]] = {}
     for name, points in written.items():
         for step, value in points:
-            of_step.setdefault(step, {})[name] = value
+            scalars_by_step.setdefault(step, {})[name] = value
 
-    return [Entry(step, of_step[step]) for step in sorted(of_step)]
+    return [Entry(step, scalars_by_step[step]) for step in sorted(scalars_by_step)]

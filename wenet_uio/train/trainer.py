@@ -22,7 +22,7 @@ from wenet_uio.base.uris import shown_values
 from wenet_uio.config import Config
 from wenet_uio.dataset.ledger import reconciled
 from wenet_uio.dataset.types import Batch
-from wenet_uio.train.baseline import BEFORE, Baseline, compared_loss, compared_name
+from wenet_uio.train.baseline import BEFORE, Baseline, compared_loss, describe_compared
 from wenet_uio.train.checkpoint import RunFolder, changed_lists, changes_since
 from wenet_uio.train.distributed import StopRequest
 from wenet_uio.train.engine import Engine
@@ -109,7 +109,7 @@ class Trainer:
         Returns:
             False if a signal ended training early, with the state saved.
         """
-        complete = self.progress.end(self.config)
+        complete = self.progress.end_reason(self.config)
         if complete and self.progress.to_observe is None:
             log.info("%s: complete, %s", self.folder.path, complete)
         elif not self._train_to_end():
@@ -215,7 +215,7 @@ class Trainer:
         if self.average and not self.world.rank:
             self.average.load_state_dict(state.get("model_avg"))
 
-        baseline = Baseline.of(self.folder.path)
+        baseline = Baseline.read(self.folder.path)
         self.compared = baseline and baseline.compared
         self.tensorboard_mark = state["tensorboard"]
         log.info("resuming after step %d, in epoch %d", self.progress.step, self.progress.epoch)
@@ -228,7 +228,7 @@ class Trainer:
         """Train until the run ends; False if it was asked to stop."""
         try:
             self._begin_run()
-            while not self.progress.end(self.config):
+            while not self.progress.end_reason(self.config):
                 done = self.progress.epoch_step
                 self.epoch_steps = self._steps_of_epoch()
                 self.engine.begin_epoch(self.progress.epoch)
@@ -244,12 +244,12 @@ class Trainer:
                     )
                     return False
 
-            log.info("training ends: %s", self.progress.end(self.config))
+            log.info("training ends: %s", self.progress.end_reason(self.config))
             return True
         finally:
             self.folder.settle()
             self.watchdog.stop()
-            self.reporter.close(complete=bool(self.progress.end(self.config)))
+            self.reporter.close(complete=bool(self.progress.end_reason(self.config)))
             self.engine.disconnect()
 
     def _begin_run(self) -> None:
@@ -330,7 +330,7 @@ class Trainer:
                 "optim_conf.lr, freeze modules, or check the texts. average_model.py leaves this "
                 "epoch out",
                 self.progress.epoch,
-                compared_name(self.compared),
+                describe_compared(self.compared),
                 compared_loss(losses, self.compared),
                 start,
             )
@@ -553,11 +553,11 @@ class Trainer:
 
         progress.end_epoch(losses["loss"])
         progress.timing.end_epoch(self.world.gather(self.clock())[0], progress.step + 1)
-        if not progress.end(self.config) and progress.timing.is_up(
+        if not progress.end_reason(self.config) and progress.timing.is_up(
             self.config, self._current_place()
         ):
             progress.timing.ended_by = self.config.max_hours
-        self._save_checked(needed=bool(progress.end(self.config)))
+        self._save_checked(needed=bool(progress.end_reason(self.config)))
         if self.world.rank == 0:
             self.folder.keep(self.config.keep_last, self.config.keep_best)
 
@@ -591,7 +591,9 @@ class Trainer:
             self.reporter.write_observation(self.progress.step, observation, audio)
 
         self.progress.to_observe = None
-        if self.progress.end(self.config):  # no later state says that the pictures are written
+        if self.progress.end_reason(
+            self.config
+        ):  # no later state says that the pictures are written
             self._save_checked()
 
     def _unread_validation(self, sums: Mapping[str, float], nonfinite: list[str]) -> str:

@@ -128,7 +128,10 @@ def use_units_in(texts: str, ctc: CTC, tokenizer: Tokenizer) -> None:
     Raises:
         OSError, ValueError: the file cannot be read, or has no texts.
     """
-    units = {unit for text in read_table(texts).values() for unit in tokenizer.tokenize(text)[1]}
+    units: set[int] = set()
+    for text in read_table(texts).values():
+        _, ids = tokenizer.tokenize(text)
+        units.update(ids)
     if not units:
         raise ValueError(f"ctc_texts {texts}: no texts in it")
 

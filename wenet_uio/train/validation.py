@@ -15,7 +15,7 @@ from wenet_uio.train.distributed import World
 from wenet_uio.train.engine import Engine
 from wenet_uio.train.layers import train_mode
 from wenet_uio.train.memory import Failure, TooLarge
-from wenet_uio.train.metrics import OF_TRAINING, count_batches, loss_sums
+from wenet_uio.train.metrics import TRAINING_LOSSES, count_batches, loss_sums
 from wenet_uio.train.micro_batches import (
     SizedBatches,
     emptied_batch,
@@ -115,7 +115,7 @@ class _Losses:
         self.engine = engine
         self.next_step = next_step
         self.beat = beat
-        self.names = [name for name in engine.names if name not in OF_TRAINING]
+        self.names = [name for name in engine.names if name not in TRAINING_LOSSES]
         self.sums = torch.zeros(len(self.names), dtype=torch.float64, device=engine.world.device)
         self.too_large: list[TooLarge] = []
         """Sizes that did not fit in memory."""
