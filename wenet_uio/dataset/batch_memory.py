@@ -111,12 +111,13 @@ def copied(
         return {name: copy(tensor) for name, tensor in tensors.items()}
 
     buffers, places = to_buffers(tensors)
-    needed = sum(tensor.nbytes + ALIGNMENT for tensor in tensors.values())
-    if 2 * needed < sum(buffer.nbytes for buffer in buffers):
+    bytes_of_tensors = sum(tensor.nbytes + ALIGNMENT for tensor in tensors.values())
+    bytes_of_buffers = sum(buffer.nbytes for buffer in buffers)
+    if 2 * bytes_of_tensors < bytes_of_buffers:  # a few rows of a batch: the rest is not copied
         return {name: copy(tensor) for name, tensor in tensors.items()}
 
-    elsewhere = [copy(buffer) for buffer in buffers]
+    copied_buffers = [copy(buffer) for buffer in buffers]
     return {
-        name: elsewhere[number].view(dtype).as_strided(shape, stride, offset)
+        name: copied_buffers[number].view(dtype).as_strided(shape, stride, offset)
         for name, (number, offset, shape, stride, dtype) in places.items()
     }

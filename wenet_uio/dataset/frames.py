@@ -66,7 +66,8 @@ def frame_count(conf: DatasetConf) -> FrameCount:
         )
 
     feats = conf.mfcc_conf if conf.feats_type == "mfcc" else conf.fbank_conf
-    window, shift = (int(rate * ms * 0.001) for ms in (feats.frame_length, feats.frame_shift))
+    window = int(rate * feats.frame_length * 0.001)  # lengths are in milliseconds
+    shift = int(rate * feats.frame_shift * 0.001)
     return FrameCount(rate, window, shift, feats.snip_edges)
 
 

@@ -67,15 +67,17 @@ class Ledger:
         if not self.path.exists():
             return
 
-        kept = "".join(
-            json.dumps(line, ensure_ascii=False) + "\n"
-            for line in read_lines(self.path, FIELDS)
-            if line["list"] != data_list
-            or (line["pass"], line["batch"], line["key"] not in kept) < (data_pass, batch, True)
-        )
-        if kept.encode() != self.path.read_bytes():
+        lines_to_keep = ""
+        for line in read_lines(self.path, FIELDS):
+            place = line["pass"], line["batch"]
+            is_before = place < (data_pass, batch)
+            is_done = place == (data_pass, batch) and line["key"] in kept
+            if line["list"] != data_list or is_before or is_done:
+                lines_to_keep += json.dumps(line, ensure_ascii=False) + "\n"
+
+        if lines_to_keep.encode() != self.path.read_bytes():
             with written_aside(self.path, "w") as file:
-                file.write(kept)
+                file.write(lines_to_keep)
 
 
 def tally(batches: Iterable[Batch]) -> Counter[str]:
@@ -121,14 +123,17 @@ class Account:
 
     def scalars(self) -> dict[str, float]:
         """Return the numbers by name, for TensorBoard."""
-        parts = {"filtered": self.filtered, "bad": self.bad}
-        totals = {part: sum(reasons.values()) for part, reasons in parts.items()}
-        by_reason: dict[str, int] = {}
-        for part, reasons in parts.items():
-            by_reason |= {f"{part}_{reason}": count for reason, count in reasons.items()}
-        noise = {"unreadable_noise": self.unreadable_noise} if self.unreadable_noise else {}
+        numbers: dict[str, float] = {"all": self.all, "read": self.read}
+        numbers["filtered"] = sum(self.filtered.values())
+        numbers["bad"] = sum(self.bad.values())
+        for reason, count in self.filtered.items():
+            numbers[f"filtered_{reason}"] = count
+        for reason, count in self.bad.items():
+            numbers[f"bad_{reason}"] = count
+        if self.unreadable_noise:
+            numbers["unreadable_noise"] = self.unreadable_noise
 
-        return {"all": self.all, "read": self.read, **totals, **by_reason, **noise}
+        return numbers
 
     def __str__(self) -> str:
         parts = [f"{self.all} utterances: {self.read} read"]

@@ -226,13 +226,11 @@ class Loader:
         if self._left_out is None or corpus is not self.corpus:
             filtered = cursor.measure.filtered(corpus, cursor.rank, cursor.world_size)
             bad = len(self.corpus.bad) if cursor.rank == 0 else 0
-            of_rank = corpus.samples[cursor.rank :: cursor.world_size]
-            self._left_out = Counter(
-                {f"filtered/{reason}": count for reason, count in filtered.items()}
-            )
-            self._left_out.update(
-                {"all": int(of_rank.sum(dtype="int64")) + bad, f"bad/{NOT_INDEXED}": bad}
-            )
+            samples_of_rank = corpus.samples[cursor.rank :: cursor.world_size]  # of its shards
+            counts = Counter({f"filtered/{reason}": count for reason, count in filtered.items()})
+            counts["all"] = int(samples_of_rank.sum(dtype="int64")) + bad
+            counts[f"bad/{NOT_INDEXED}"] = bad
+            self._left_out = counts
 
         return self._left_out
 

@@ -210,11 +210,8 @@ def _parse_header(text: bytes) -> tuple[dict[str, tuple[np.dtype, int, int]], di
     entries = {}
     for name, (code, count, offset) in dict(header["columns"]).items():
         dtype = np.dtype(code)
-        if (
-            dtype.hasobject
-            or not (isinstance(count, int) and isinstance(offset, int))
-            or min(count, offset) < 0
-        ):
+        are_numbers = isinstance(count, int) and isinstance(offset, int)
+        if dtype.hasobject or not are_numbers or min(count, offset) < 0:
             raise ValueError(f"column {name}: {code}, {count}, {offset}")
 
         entries[name] = (dtype, count, offset)

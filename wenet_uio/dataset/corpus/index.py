@@ -171,9 +171,13 @@ def rows_of_shards(
         samples: (all shards,) number of samples of each shard.
         shards: the wanted shards.
     """
-    first, counts = (column[shards].astype(np.int64) for column in (first_row, samples))
-    if (np.diff(shards) == 1).all():
+    first = first_row[shards].astype(np.int64)  # (wanted shards,)
+    counts = samples[shards].astype(np.int64)  # (wanted shards,)
+    are_neighbours = (np.diff(shards) == 1).all()
+    if are_neighbours:
         return slice(int(first[0]), int(first[-1] + counts[-1]))
+
+    # Number the wanted samples from 0, and move those of each shard to its first row.
     ends = np.cumsum(counts)
     return np.arange(ends[-1]) + np.repeat(first - (ends - counts), counts)
 

@@ -421,7 +421,8 @@ class MixedPass(Corpus):
         # The lengths of whole shards, of which the rows inside of the runs are taken.
         counts = self.mixture.column("samples", self.shards[shards]).astype(np.int64)
         rows_in_shard = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        first, last = (np.repeat(edge[shards], counts) for edge in (self.first, self.last))
+        first = np.repeat(self.first[shards], counts)
+        last = np.repeat(self.last[shards], counts)
         taken = (rows_in_shard >= first) & (rows_in_shard < last)
 
         return Stored(*(column[taken] for column in self.mixture.lengths(self.shards[shards])))

@@ -135,8 +135,8 @@ class ShardCorpus(StoredCorpus):
         """
         state = hashlib.blake2b(self.digest.encode(), digest_size=16)
         count = min(self.num_shards, SHARDS_COMPARED)
-        # Spread over the list
-        for shard in (self.num_shards * number // count for number in range(count)):
+        for number in range(count):
+            shard = self.num_shards * number // count  # spread over the list
             if not self.files(shard).is_plain:
                 state.update(repr(self._version(shard)).encode())
                 continue
@@ -197,14 +197,13 @@ class ShardCorpus(StoredCorpus):
             return self._read_recorded(ref, rows, rows.records)
 
         key = rows.key(ref.row)
-        audio_at = _place(rows.audio_offset, rows.audio_size, ref.row)
-        text_at = _place(rows.text_offset, rows.text_size, ref.row)
+        audio_start, audio_end = _place(rows.audio_offset, rows.audio_size, ref.row)
+        text_start, text_end = _place(rows.text_offset, rows.text_size, ref.row)
 
         # Audio and text are neighbours in the tar: one read.
-        data, first = self._bytes(
-            ref.shard, min(audio_at[0], text_at[0]), max(audio_at[1], text_at[1])
-        )
-        audio, text = ((start - first, end - first) for start, end in (audio_at, text_at))
+        data, first = self._bytes(ref.shard, min(audio_start, text_start), max(audio_end, text_end))
+        audio = audio_start - first, audio_end - first
+        text = text_start - first, text_end - first
 
         # The headers before both members must name the sample: the tar may have been replaced.
         if not is_member_of(key, data, *audio) or not is_member_of(key, data, *text):
@@ -227,9 +226,8 @@ class ShardCorpus(StoredCorpus):
         name, size = member_before(data[: start - first])
 
         try:
-            record = json.loads(
-                bytes(records[slice(*_place(rows.text_offset, rows.text_size, ref.row))])
-            )
+            record_start, record_end = _place(rows.text_offset, rows.text_size, ref.row)
+            record = json.loads(bytes(records[record_start:record_end]))
             text, *segment, extra, key_of_record, name_of_record = record
         except ValueError:
             raise self._changed(ref) from None

@@ -66,10 +66,8 @@ def shard_index(
         the rows, and (key, reason) of each sample that cannot be used.
     """
     files = ShardFiles.parse(shard)
-    tar, manifest = (
-        objects.without_scheme(files.tar),
-        files.manifest and objects.without_scheme(files.manifest),
-    )
+    tar = objects.without_scheme(files.tar)
+    manifest = files.manifest and objects.without_scheme(files.manifest)
     files = files._replace(tar=tar, manifest=manifest)
 
     stored: list[tuple[bool, StoredIndex | None]] = []
@@ -106,10 +104,8 @@ def _stored_indexes(
         index = find_index(place, one_of_many=True)
         if index is not None:
             is_new = _mtime(files.tar) <= _mtime(place) + COPY_SECONDS
-            yield (
-                is_new and all(index.meta.get(name) == value for name, value in state.items()),
-                index,
-            )
+            is_of_state = all(index.meta.get(name) == value for name, value in state.items())
+            yield is_new and is_of_state, index
 
 
 def stale(before: StoredIndex | None, rows: Rows, tar: str, compare: Comparison) -> list[Problem]:

@@ -72,11 +72,10 @@ def _offsets(file: BinaryIO) -> tuple[int, ...]:
     """
     (count,) = struct.unpack("<I", _read(file, 0, 4))
     offsets = struct.unpack(f"<{count + 1}I", _read(file, 4, 4 * (count + 1)))
-    if (
-        offsets[0] != 4 * (count + 2)
-        or offsets[-1] > file.seek(0, 2)
-        or list(offsets) != sorted(offsets)
-    ):
+    begins_after_offsets = offsets[0] == 4 * (count + 2)
+    ends_in_file = offsets[-1] <= file.seek(0, 2)
+    is_sorted = list(offsets) == sorted(offsets)
+    if not (begins_after_offsets and ends_in_file and is_sorted):
         raise ValueError("not a chunk of LitData, or damaged: its offsets do not fit its size")
 
     return offsets

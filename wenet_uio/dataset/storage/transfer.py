@@ -43,11 +43,10 @@ class Backoff:
 
     def next_pause(self) -> float:
         """Count a failed attempt; returns the seconds to wait before the next attempt."""
-        pause = min(
-            self._longest, self._first * 2.0 ** min(self.failures, MOST_DOUBLINGS)
-        ) * random.uniform(0.5, 1.0)
+        doublings = min(self.failures, MOST_DOUBLINGS)
+        longest = min(self._longest, self._first * 2.0**doublings)
         self.failures += 1
-        return pause
+        return longest * random.uniform(0.5, 1.0)
 
 
 log = logging.getLogger(__name__)
