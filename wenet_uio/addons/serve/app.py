@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import asdict
 from http import HTTPStatus
 from importlib.resources import files
@@ -37,6 +38,8 @@ from wenet_uio.base.messages import listed
 
 TRANSCRIPTIONS, TRANSLATIONS = "/v1/audio/transcriptions", "/v1/audio/translations"
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+LOOK_SECONDS = 0.05
+"""Seconds between two looks whether all streams and recordings have ended."""
 SHARED = ("base.css", "theme.js")
 """Files of the page that reports use too; they are in `wenet_uio/base/pages`."""
 PAGE_HEADERS = {
@@ -91,6 +94,7 @@ class Server:
         self._clients: set[Session] = set()
         """The sessions that have started, each in one of `max_clients` places."""
         self._engine: Engine | None = None
+        self._draining = False
         shared = files("wenet_uio.base.pages")
         own = files("wenet_uio.addons.serve").joinpath("static")
         pages = [*own.iterdir(), *map(shared.joinpath, SHARED)]
@@ -104,6 +108,8 @@ class Server:
         self.app.router.add_get("/v1/models", self._list_models)
         self.app.router.add_get("/v1/models/{name:.+}", self._show_model)
         self.app.router.add_get("/health", self._show_health)
+        self.app.router.add_get("/live", self._show_live)
+        self.app.router.add_get("/ready", self._show_ready)
         self.app.router.add_get("/metrics", self._show_metrics)
         self.app.router.add_get("/static/{name}", self._show_file)
         self.app.router.add_get("/{path:.*}", self._socket_or_page)
@@ -129,6 +135,27 @@ class Server:
         while not stream.finished:
             advance([stream])
 
+    async def drain(self, hurry: asyncio.Event) -> None:
+        """Let `/ready` say no, and serve on for `drain_seconds` or until `hurry`, while balancers
+        notice.
+        """
+        self._draining = True
+        await _wait_at_most(self._options.drain_seconds, hurry)
+
+    async def wait_for_streams(self, hurry: asyncio.Event) -> None:
+        """Wait until all streams and recordings have ended by themselves, for `finish_seconds` at
+        most, or until `hurry`.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._options.finish_seconds
+        while self._unfinished and loop.time() < deadline and not hurry.is_set():
+            await _wait_at_most(LOOK_SECONDS, hurry)
+
+    @property
+    def _unfinished(self) -> int:
+        """WebSockets and recordings that are open."""
+        return len(self._sessions) + self._transcriptions.unanswered
+
     async def finish(self) -> None:
         """End all open utterances, send their texts, and disconnect the clients.
 
@@ -139,12 +166,10 @@ class Server:
         for session in list(self._sessions):
             session.stop()
 
-        while self._sessions or self._transcriptions.unanswered:
-            if loop.time() >= deadline:
-                break
-            await asyncio.sleep(0.05)
+        while self._unfinished and loop.time() < deadline:
+            await asyncio.sleep(LOOK_SECONDS)
 
-        if self._sessions or self._transcriptions.unanswered:
+        if self._unfinished:
             log.warning(
                 "warning: %d clients and %d recordings were not finished within %g s "
                 "(--grace_seconds)",
@@ -180,6 +205,9 @@ class Server:
         finally:
             self.connections.set_idle(connection)
 
+        if self._draining:
+            # The next request should find another server.
+            answer.force_close()
         if request.path in (TRANSCRIPTIONS, TRANSLATIONS):
             self._metrics.transcriptions.labels(str(answer.status)).inc()
 
@@ -243,9 +271,9 @@ class Server:
 
     async def _show_health(self, _: web.Request) -> web.Response:
         """Answer whether the server works, with what a client or a monitor may want to know."""
-        state, status = "failed", HTTPStatus.INTERNAL_SERVER_ERROR
-        if self._engine is not None and self._engine.is_alive():
-            state, status = "ok", HTTPStatus.OK
+        state, status = "ok", HTTPStatus.OK
+        if self._troubles():
+            state, status = "failed", HTTPStatus.INTERNAL_SERVER_ERROR
 
         return web.json_response(
             {
@@ -258,6 +286,32 @@ class Server:
             },
             status=status,
         )
+
+    async def _show_live(self, _: web.Request) -> web.Response:
+        """Answer whether the server works; a supervisor should start it anew if it does not."""
+        return _probe_answer(self._troubles(), HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    async def _show_ready(self, _: web.Request) -> web.Response:
+        """Answer whether the next client would be served; a balancer chooses another server if it
+        would not.
+        """
+        reasons = self._troubles()
+        if self._draining:
+            reasons.append("the server stops")
+        if len(self._clients) >= self._options.limits.max_clients:
+            reasons.append(f"{len(self._clients)} clients are connected (--max_clients)")
+        if self._transcriptions.busy >= self._options.limits.max_uploads:
+            reasons.append(f"{self._transcriptions.busy} recordings wait (--max_uploads)")
+        return _probe_answer(reasons, HTTPStatus.SERVICE_UNAVAILABLE)
+
+    def _troubles(self) -> list[str]:
+        """Return why no stream or no recording is recognised; nothing if all is well."""
+        if self._engine is None or not self._engine.is_alive():
+            return ["streams: the thread has ended"]
+
+        most = self._options.limits.hung_seconds
+        pulses = (self._engine.pulse, self._transcriptions.pulse)
+        return [trouble for pulse in pulses if (trouble := pulse.trouble(most))]
 
     async def _show_metrics(self, request: web.Request) -> web.Response:
         check_token(bearer_token(request), self._options.token)
@@ -362,6 +416,18 @@ class Server:
             "reason": self._reason,
             "sample_rate": self._recogniser.sample_rate,
         }
+
+
+async def _wait_at_most(seconds: float, event: asyncio.Event) -> None:
+    with suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
+
+
+def _probe_answer(reasons: list[str], refusal: HTTPStatus) -> web.Response:
+    """Answer a probe: all is well, or `reasons` why it is not."""
+    if not reasons:
+        return web.json_response({"status": "ok"})
+    return web.json_response({"status": "failed", "reasons": reasons}, status=refusal)
 
 
 def _error_answer(status: int, message: str) -> web.Response:

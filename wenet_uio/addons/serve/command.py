@@ -57,7 +57,9 @@ def parser() -> argparse.ArgumentParser:
     )
     _add_network_options(parser.add_argument_group("network"))
     _add_stream_options(parser.add_argument_group("streams"))
-    add_options(parser.add_argument_group("limits"), Limits)
+    limits = parser.add_argument_group("limits")
+    add_options(limits, Limits)
+    add_options(limits, ServeOptions, "drain_seconds", "finish_seconds")
     add_trust_code(parser)
     add_decode_options(parser)
 
@@ -68,6 +70,12 @@ def _add_network_options(group: argparse._ArgumentGroup) -> None:
     """Add the options of address, TLS and access."""
     group.add_argument("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0: all")
     group.add_argument("--port", type=int, default=10086, help="0: any free port")
+    group.add_argument(
+        "--unix_socket",
+        metavar="PATH",
+        help="listen on this socket in the file system, for a proxy on this machine, in place of "
+        "--host and --port",
+    )
     group.add_argument(
         "--certificate", metavar="FILE", help="TLS certificate chain, PEM; https and wss"
     )
@@ -151,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # The model stays: searching it for garbage again and again would take time from the streams.
     gc.collect()
     gc.freeze()
-    serve_until_stopped(server, args.host, args.port, context)
+    serve_until_stopped(server, args.host, args.port, context, args.unix_socket)
     return 0
 
 
@@ -188,6 +196,8 @@ def serve_options(args: argparse.Namespace) -> ServeOptions:
         token=read_token(args.token_file),
         origins=tuple(origin.rstrip("/") for origin in args.allow_origin),
         allow_tensors=args.allow_tensors,
+        drain_seconds=args.drain_seconds,
+        finish_seconds=args.finish_seconds,
     )
 
 

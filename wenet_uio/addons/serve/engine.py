@@ -17,6 +17,7 @@ import numpy as np
 
 from wenet_uio.addons.listen.live import Event, Failed, LiveStream, advance
 from wenet_uio.addons.serve.metrics import Metrics
+from wenet_uio.addons.serve.pulse import Pulse
 from wenet_uio.base.memory import return_freed_memory
 
 QUIET = 1.0
@@ -69,6 +70,7 @@ class Engine(threading.Thread):
         """Used by this thread only. The stream that has waited longest comes first."""
         metrics.open_streams.set_function(lambda: len(self._streams))
         self._numbers = count()
+        self.pulse = Pulse("streams")
         self._stopped = False
         self._worked = False
         """Whether a job or step ran since the last call of `return_freed_memory`."""
@@ -113,6 +115,7 @@ class Engine(threading.Thread):
         """Do jobs and steps until `stop`."""
         while True:
             timeout = QUIET if self._worked else None
+            self.pulse.rest()
             with self._changed:
                 is_quiet = not self._changed.wait_for(self._has_work, timeout)
                 if self._stopped:
@@ -120,6 +123,7 @@ class Engine(threading.Thread):
                 jobs, self._jobs = self._jobs, []
 
             self._worked = not is_quiet
+            self.pulse.beat()
             if is_quiet:
                 gc.collect()  # broken connections leave cycles of objects
                 return_freed_memory()
@@ -128,6 +132,7 @@ class Engine(threading.Thread):
             for seat, job in jobs:
                 self._run_job(seat, job)
 
+            self.pulse.beat()
             self._advance_streams()
 
     def _has_work(self) -> bool:

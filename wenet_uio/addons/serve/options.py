@@ -45,6 +45,9 @@ class Limits:
     """Seconds after which a client that accepts no result is disconnected."""
     grace_seconds: float = 30.0
     """Seconds for open utterances after SIGTERM."""
+    hung_seconds: float = 60.0
+    """Seconds for one step of the streams, or one block of a recording; after more of them `/live`
+    says that the server hangs."""
 
     def __post_init__(self) -> None:
         for name, limit in values_of(Limits, self).items():
@@ -57,7 +60,7 @@ class ServeOptions:
     """How the server recognises, and who may use it.
 
     Raises:
-        ValueError: `stream_batch` is below 1, or an origin has another form.
+        ValueError: a number is out of range, or an origin has another form.
     """
 
     transcribing: Mapping[str, Any] = field(default_factory=dict)
@@ -75,10 +78,19 @@ class ServeOptions:
     """Other origins whose pages may use the server; `*`: all."""
     allow_tensors: bool = False
     """Recordings may be arrays of numpy (`.npy`) and tensors of torch."""
+    drain_seconds: float = 0.0
+    """Seconds after SIGTERM in which `/ready` says no and everybody is still served, while a load
+    balancer notices."""
+    finish_seconds: float = 0.0
+    """Seconds after those of `--drain_seconds` in which nobody new is served, and streams end by
+    themselves. Streams that are left are ended as by the signal `end`."""
 
     def __post_init__(self) -> None:
         if self.stream_batch < 1:
             raise ValueError(f"--stream_batch: expected 1 or more, found {self.stream_batch}")
+        for name in ("drain_seconds", "finish_seconds"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"--{name}: expected 0 or more, found {getattr(self, name)}")
 
         for origin in self.origins:
             if origin not in ("*", "null") and not re.fullmatch(

@@ -7,13 +7,18 @@ import errno
 import logging
 import math
 import signal
+import socket
 import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from wenet_uio.addons.serve.app import Server
+from wenet_uio.addons.serve.connections import Connection
 
 REPEAT = 60.0
 """Seconds between two reports that there are no open files left."""
@@ -22,12 +27,16 @@ log = logging.getLogger(__name__)
 
 
 def serve_until_stopped(
-    server: Server, host: str, port: int, context: ssl.SSLContext | None
+    server: Server,
+    host: str,
+    port: int,
+    context: ssl.SSLContext | None,
+    unix_socket: str | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; see `serve`."""
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
     logging.getLogger("aiohttp.server").addFilter(is_fault_of_server)
-    asyncio.run(serve(server, host, port, context))
+    asyncio.run(serve(server, host, port, context, unix_socket))
 
 
 def is_fault_of_server(record: logging.LogRecord) -> bool:
@@ -38,9 +47,20 @@ def is_fault_of_server(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
-async def serve(server: Server, host: str, port: int, context: ssl.SSLContext | None) -> None:
-    """Serve until SIGTERM or SIGINT, then finish what is open, unless a second SIGINT says that
-    nobody waits for it.
+async def serve(
+    server: Server,
+    host: str,
+    port: int,
+    context: ssl.SSLContext | None,
+    unix_socket: str | None = None,
+) -> None:
+    """Serve until SIGTERM or SIGINT; then drain, close the socket, and finish what is open.
+
+    SIGINT comes from a person who waits: the first one ends the open utterances at once, the next
+    one all.
+
+    Args:
+        unix_socket: path of a socket to listen on, in place of host and port.
 
     Raises:
         OSError: the server cannot listen on this address.
@@ -51,32 +71,88 @@ async def serve(server: Server, host: str, port: int, context: ssl.SSLContext | 
     await runner.setup()
     try:
         server.connections.fit_to_system()
-        try:
-            listening = await listen(server, runner, context, host=host, port=port)
-        except (OSError, OverflowError) as error:
-            raise OSError(
-                f"--host {host} --port {port}: {getattr(error, 'strerror', None) or error}"
-            ) from None
+        if unix_socket is None:
+            listening = await _listen_on_port(server, runner, context, host, port)
+        else:
+            listening = await listen_on_path(server, runner, context, unix_socket)
 
-        stopping, at_once = asyncio.Event(), asyncio.Event()
+        stopping, hurrying, at_once = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
         def interrupt() -> None:
-            if stopping.is_set():
+            if is_finishing:
                 at_once.set()
+            hurrying.set()
             stopping.set()
 
+        is_finishing = False
         loop.add_signal_handler(signal.SIGTERM, stopping.set)
         loop.add_signal_handler(signal.SIGINT, interrupt)
         log.info("serving %s on %s", server.name, page_url(listening, context is not None))
         await stopping.wait()
+
         log.info("stopping: open utterances are finished; Ctrl-C again: at once")
-        listening.close()
+        await server.drain(hurrying)
+        close(listening)
+        await server.wait_for_streams(hurrying)
+        is_finishing = True
         tasks = [asyncio.create_task(server.finish()), asyncio.create_task(at_once.wait())]
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
             task.cancel()
     finally:
         await runner.cleanup()
+
+
+async def _listen_on_port(
+    server: Server,
+    runner: web.AppRunner,
+    context: ssl.SSLContext | None,
+    host: str,
+    port: int,
+) -> asyncio.Server:
+    """Accept connections at an address.
+
+    Raises:
+        OSError: the server cannot listen there; names the options.
+    """
+    try:
+        return await listen(server, runner, context, host=host, port=port)
+    except (OSError, OverflowError) as error:
+        raise OSError(
+            f"--host {host} --port {port}: {getattr(error, 'strerror', None) or error}"
+        ) from None
+
+
+async def listen_on_path(
+    server: Server, runner: web.AppRunner, context: ssl.SSLContext | None, path: str
+) -> asyncio.Server:
+    """Accept connections at a socket in the file system.
+
+    A socket that an ended server has left is replaced.
+
+    Raises:
+        OSError: the server cannot listen there; names the option.
+    """
+    if is_listening(path):
+        raise OSError(f"--unix_socket {path}: another server listens there")
+
+    try:
+        # Binding replaces a socket, and nothing else.
+        return await asyncio.get_running_loop().create_unix_server(
+            acceptor(server, runner), path, **_tls_arguments(server, context)
+        )
+    except OSError as error:
+        raise OSError(f"--unix_socket {path}: {error.strerror or error}") from None
+
+
+def is_listening(path: str) -> bool:
+    """Tell whether a server listens at a socket in the file system."""
+    with socket.socket(socket.AF_UNIX) as client:
+        try:
+            client.connect(path)
+        except OSError:  # also of a path that is too long, which binding refuses too
+            return False
+        return True
 
 
 async def listen(
@@ -91,13 +167,22 @@ async def listen(
     Raises:
         OSError: the server cannot listen there.
     """
-    assert runner.server is not None, "the runner is set up first"
     return await asyncio.get_running_loop().create_server(
-        server.connections.acceptor(runner.server),
-        ssl=context,
-        ssl_handshake_timeout=server.head_seconds if context else None,
-        **where,
+        acceptor(server, runner), **_tls_arguments(server, context), **where
     )
+
+
+def acceptor(server: Server, runner: web.AppRunner) -> Callable[[], Connection]:
+    """Return what makes the connections of the application."""
+    assert runner.server is not None, "the runner is set up first"
+    return server.connections.acceptor(runner.server)
+
+
+def _tls_arguments(server: Server, context: ssl.SSLContext | None) -> dict[str, Any]:
+    return {
+        "ssl": context,
+        "ssl_handshake_timeout": server.head_seconds if context else None,
+    }
 
 
 class FullLog:
@@ -119,10 +204,26 @@ class FullLog:
             log.error("error: no connection can be accepted: %s (ulimit -n)", error.strerror)
 
 
+def close(listening: asyncio.Server) -> None:
+    """Accept no more connections; a socket in the file system vanishes."""
+    paths = [listener.getsockname() for listener in listening.sockets if _is_unix(listener)]
+    listening.close()
+    for path in paths:
+        with suppress(FileNotFoundError):
+            Path(path).unlink()
+
+
+def _is_unix(listener: socket.socket) -> bool:
+    return listener.family == socket.AF_UNIX
+
+
 def page_url(listening: asyncio.Server, is_secure: bool) -> str:
     """Return where the page is; an address for a browser on this machine if the server listens on
-    all.
+    all. Of a socket in the file system, its path.
     """
+    if _is_unix(listening.sockets[0]):
+        return f"unix:{listening.sockets[0].getsockname()}"
+
     host, port = listening.sockets[0].getsockname()[:2]
     if host in ("0.0.0.0", "::"):
         host = "localhost"

@@ -38,6 +38,7 @@ from wenet_uio.addons.serve.messages import (
 )
 from wenet_uio.addons.serve.metrics import Metrics
 from wenet_uio.addons.serve.options import ServeOptions
+from wenet_uio.addons.serve.pulse import Pulse
 from wenet_uio.addons.serve.uploads import Transfers, Upload
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.interruption import interruptible
@@ -87,6 +88,7 @@ class Transcriptions:
         self._allow_tensors = options.allow_tensors
         self._transfers = Transfers(options.limits)
         self._thread = ThreadPoolExecutor(1, "transcriptions")
+        self.pulse = Pulse("recordings")
         self.busy = 0
         """Recordings in work or waiting; those that still arrive are not among them."""
 
@@ -200,9 +202,13 @@ class Transcriptions:
                 "file: an array or a tensor instead of audio; send wav or flac (--allow_tensors)"
             )
 
+        def check() -> None:
+            self.pulse.beat()
+            job.check()
+
         recording = Input(job.upload.audio)
         segments: list[TranscriptSegment] = []
-        with interruptible(job.check):
+        with self.pulse.working(), interruptible(check):
             info = audio_info(recording.open())
             duration = info.num_samples / info.sample_rate
             if duration > self._limits.max_seconds:
@@ -216,7 +222,7 @@ class Transcriptions:
             for _, segment in self._recogniser.iterate([recording], options):
                 if isinstance(segment, Exception):
                     raise segment
-                job.check()
+                check()
                 segments.append(segment)
                 self._send_segment(job, segments, duration)
 
