@@ -12,6 +12,7 @@ from tests.support.serve.raw_clients import frame, raw_socket, reset, until
 from wenet_uio.addons.listen.endpoint import EndpointRule
 from wenet_uio.addons.serve.options import Limits, ServeOptions
 from wenet_uio.addons.serve.session import Session
+from wenet_uio.addons.serve.wenet_dialect import WenetDialect
 from wenet_uio.dataset.chain.waveform import resample
 
 
@@ -412,7 +413,8 @@ def test_utterances_end_at_pauses_and_a_stream_goes_on_if_it_is_continuous(recog
 @pytest.mark.parametrize("turns", range(6))
 def test_a_message_that_comes_as_the_stream_ends_does_not_keep_the_session_open(turns):
     async def ends():
-        session = Session(None, None, None, {}, None)
+        session = Session(None, WenetDialect({}), None, None, 16000, None)
+        session._has_place = True
         session._seat = "a stream"
         message = asyncio.get_running_loop().create_future()
         silence = asyncio.get_running_loop().create_future()

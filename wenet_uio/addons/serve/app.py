@@ -33,6 +33,7 @@ from wenet_uio.addons.serve.options import ServeOptions
 from wenet_uio.addons.serve.session import Session
 from wenet_uio.addons.serve.transcriptions import Transcriptions, spellable_phrases
 from wenet_uio.addons.serve.uploads import EncodingError, check_encoding
+from wenet_uio.addons.serve.wenet_dialect import WenetDialect
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.base.messages import listed
 
@@ -365,7 +366,12 @@ class Server:
             connection.trust()
 
         session = Session(
-            self._engine, admit, self._open_stream, self._streaming_fields(), self._metrics
+            self._engine,
+            WenetDialect(self._streaming_fields()),
+            admit,
+            self._open_stream,
+            self._recogniser.sample_rate,
+            self._metrics,
         )
         self._sessions.add(session)
         # Until the client has a place, it holds nothing that others need.

@@ -1,4 +1,4 @@
-"""Serve one client of WeNet's WebSocket protocol, from its connection to its end."""
+"""Serve one client of a WebSocket, from its connection to its end, in either dialect."""
 
 from __future__ import annotations
 
@@ -6,15 +6,24 @@ import asyncio
 import json
 import logging
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from aiohttp import WebSocketError, WSCloseCode, WSMessage, WSMsgType, web
 
 from wenet_uio.addons.listen.live import END, Event, Failed, LiveStream, Partial
-from wenet_uio.addons.serve import messages
 from wenet_uio.addons.serve.connections import Connection, connection_of
+from wenet_uio.addons.serve.dialect import (
+    Audio,
+    Clear,
+    Commit,
+    Dialect,
+    End,
+    Message,
+    Reply,
+    Request,
+)
 from wenet_uio.addons.serve.engine import Engine, Seat, StreamNews
 from wenet_uio.addons.serve.messages import LimitError, RefusedError, Start
 from wenet_uio.addons.serve.metrics import Metrics
@@ -26,12 +35,14 @@ CLOSING = 5.0
 """Seconds for which the server waits for the client's part of the closing handshake."""
 UNSENT = 1 << 14
 """Bytes of results that wait for the network before the server waits for the client."""
+MOST_REPLIES = 100
+"""Messages that wait to be sent before no more of the client's are read."""
 
 log = logging.getLogger(__name__)
 
 
 class Session:
-    """Take the messages of one client, and send the results of its stream.
+    """Take the messages of one client, and send the results of its streams, one after the other.
 
     Two tasks share a session: `_receive_messages` reads messages, `_send_messages` writes results.
     `_finish_session` ends both.
@@ -40,37 +51,57 @@ class Session:
     def __init__(
         self,
         engine: Engine,
+        dialect: Dialect,
         admit: Callable[[Start], None],
         open_stream: Callable[[Start], tuple[LiveStream, list[str]]],
-        ready: dict[str, Any],
+        rate: int,
         metrics: Metrics,
     ) -> None:
         """Prepare a session.
 
         Args:
-            engine: runs the stream.
+            engine: runs the streams.
+            dialect: translates the messages of the client.
             admit: gives the client a place; raises PermissionError or LimitError if it gets none.
             open_stream: returns a stream and warnings; called in a thread of its own.
-            ready: the answer to `start`.
+            rate: sample rate of the model, in Hz.
             metrics: counters of the server.
         """
-        self._engine, self._admit, self._open_stream = engine, admit, open_stream
-        self._ready, self._metrics = ready, metrics
+        self._engine, self._dialect, self._metrics = engine, dialect, metrics
+        self._admit, self._open_stream = admit, open_stream
+        self._has_place = False
         self._seat: Seat | None = None
+        """The stream; None: audio needs a Start."""
+        self._streams = 0
+        """Streams so far. News of an earlier stream are ignored."""
         self._start = Start()
+        self._rate = self._usual_rate = rate
         self._warnings: list[str] = []
         self._received = self._waiting = 0.0
         """Seconds of audio: all so far, and those that no step has encoded."""
         self._half_sample = b""
         """First byte of a sample whose second byte comes with the next message."""
-        self._unsent: deque[dict[str, Any]] = deque()
-        self._news, self._encoded = asyncio.Event(), asyncio.Event()
+        self._unsent: deque[Message] = deque()
+        self._news, self._progress = asyncio.Event(), asyncio.Event()
+        """Set when there is something to send, and when the client may have room again."""
+        self._committed = False
+        """Whether the stream ends, and the session goes on after it."""
         self._ending = False
-        """Whether further audio is ignored."""
+        """Whether further requests are ignored."""
         self._finished = False
         """Whether the messages in `_unsent` are the last ones."""
         self._code = WSCloseCode.OK
         self._limits = Limits()
+
+    def admit(self, start: Start) -> None:
+        """Give the client its place, unless it has one.
+
+        Raises:
+            PermissionError, LimitError: it gets none.
+        """
+        if not self._has_place:
+            self._admit(start)
+            self._has_place = True
 
     async def run(self, request: web.Request, limits: Limits) -> web.WebSocketResponse:
         """Serve the client until its stream or its connection ends."""
@@ -81,11 +112,13 @@ class Session:
             timeout=CLOSING,
             compress=False,
             writer_limit=UNSENT,
+            protocols=self._dialect.subprotocols,
         )
         await socket.prepare(request)
         if request.transport is not None:
             request.transport.set_write_buffer_limits(UNSENT)
 
+        self._queue_messages(self._dialect.greet())
         receiving = asyncio.create_task(self._receive_messages(socket))
         pinging = asyncio.create_task(_keep_pinging(socket))
         try:
@@ -133,7 +166,7 @@ class Session:
             error = RuntimeError("the server failed at this stream")
             self._code = WSCloseCode.INTERNAL_ERROR
 
-        self._unsent.append(messages.stream_failed(str(error)))
+        self._queue_messages(self._dialect.tell_refused(error))
         self._finish_session()
 
     async def _send_messages(self, socket: web.WebSocketResponse) -> None:
@@ -145,6 +178,7 @@ class Session:
         while not socket.closed:
             while self._unsent:
                 text = json.dumps(self._unsent.popleft(), ensure_ascii=False)
+                self._progress.set()
                 await asyncio.wait_for(socket.send_str(text), self._limits.send_seconds)
 
             if self._finished:
@@ -163,11 +197,8 @@ class Session:
                 if message is None:
                     continue
 
-                if message.type == WSMsgType.TEXT:
-                    await self._take_signal(message.data)
-                elif message.type == WSMsgType.BINARY:
-                    self._take_audio(message.data)
-                    await self._wait_for_room()
+                if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
+                    await self._take_message(message.data)
                 else:
                     self._check_end(message.data)
                     break
@@ -185,7 +216,7 @@ class Session:
             LimitError: the client is idle.
         """
         idle = None if self._ending else self._limits.idle_seconds
-        if self._seat is None:
+        if not self._has_place:
             idle = min(self._limits.idle_seconds, self._limits.head_seconds)
 
         try:
@@ -212,36 +243,67 @@ class Session:
             )
         self._metrics.refused.labels("frame").inc()
 
-    async def _take_signal(self, text: str) -> None:
-        """Take a signal of the client: start, then end."""
-        signal, message = messages.parse_signal(text)
-        if signal == "end":
-            if self._seat is None:
-                raise RefusedError("the signal start comes before the signal end")
-            self._end_stream()
-        elif self._seat is not None:
-            raise RefusedError("a second signal start: connect again for the next stream")
+    async def _take_message(self, content: str | bytes) -> None:
+        """Do what a message of the client requests.
+
+        Raises:
+            RefusedError: the message is wrong, and the dialect does not forgive.
+            LimitError: a limit is reached.
+        """
+        try:
+            for request in self._dialect.read(content, has_stream=self._seat is not None):
+                await self._obey(request)
+                await self._wait_for_room()
+        except LimitError:
+            raise
+        except RefusedError as error:
+            if not self._dialect.forgives:
+                raise
+            self._queue_messages(self._dialect.tell_refused(error))
+
+    async def _obey(self, request: Request) -> None:
+        """Do what a request says."""
+        if self._ending:
+            return
+        if isinstance(request, Start):
+            await self._start_stream(request)
+        elif isinstance(request, Audio):
+            self._take_audio(request.data)
+        elif isinstance(request, Reply):
+            self._queue_messages([request.message])
+        elif isinstance(request, Commit):
+            assert self._seat is not None, "the dialect knows whether there is a stream"
+            self._committed = True
+            self._engine.end(self._seat)
+        elif isinstance(request, Clear):
+            self._drop_stream()
         else:
-            start = self._start = messages.parse_start(message)
-            self._admit(start)
+            assert isinstance(request, End)
+            self._end_stream()
 
-            self._rate = start.sample_rate or self._ready["sample_rate"]
-            self._metrics.streams.inc()
+    async def _start_stream(self, start: Start) -> None:
+        """Open a stream for the audio that follows."""
+        self.admit(start)
+        self._start = start
+        self._rate = start.sample_rate or self._usual_rate
+        self._metrics.streams.inc()
 
-            # Preparing many hot words takes seconds; in this thread, other clients would wait.
-            stream, self._warnings = await asyncio.to_thread(self._open_stream, start)
-            self._seat = self._engine.open(stream, self._take_news)
+        # Preparing many hot words takes seconds; in this thread, other clients would wait.
+        stream, self._warnings = await asyncio.to_thread(self._open_stream, start)
+        self._streams += 1
+        self._seat = self._engine.open(stream, partial(self._take_news, self._streams))
+
+    def _drop_stream(self) -> None:
+        if self._seat is not None:
+            self._engine.leave(self._seat)
+        self._seat, self._half_sample, self._waiting = None, b"", 0.0
 
     def _take_audio(self, data: bytes) -> None:
-        """Take audio of the client: samples of 16 bits, little-endian.
+        """Add audio to the stream.
 
         A message may end inside a sample; its first byte waits for the next message.
         """
-        if self._seat is None:
-            raise RefusedError("the signal start comes before audio")
-        if self._ending:
-            return
-
+        assert self._seat is not None, "the dialect knows whether there is a stream"
         data = self._half_sample + data
         whole_bytes = len(data) - len(data) % 2
         data, self._half_sample = data[:whole_bytes], data[whole_bytes:]
@@ -263,26 +325,33 @@ class Session:
         self._engine.push(self._seat, samples)
 
     async def _wait_for_room(self) -> None:
-        """Wait until less than `queue_seconds` of audio wait to be encoded.
+        """Wait until less than `queue_seconds` of audio wait to be encoded, a stream that was
+        committed has ended, and the client has taken its messages.
 
         Meanwhile nothing is read, so that TCP slows down the client.
         """
         # Many small packets of one client must not keep the others from the event loop.
         await asyncio.sleep(0)
-        while self._waiting > self._limits.queue_seconds and not self._finished:
-            self._encoded.clear()
-            await self._encoded.wait()
+        while not self._finished and (
+            self._committed
+            or self._waiting > self._limits.queue_seconds
+            or len(self._unsent) > MOST_REPLIES
+        ):
+            self._progress.clear()
+            await self._progress.wait()
 
-    def _take_news(self, news: StreamNews) -> None:
-        """Turn news of the stream into messages."""
+    def _take_news(self, number: int, news: StreamNews) -> None:
+        """Turn news of a stream into messages."""
+        if number != self._streams or self._seat is None:  # the client has dropped this stream
+            return
+
         self._waiting = news.waiting
-        self._encoded.set()
+        self._progress.set()
         if self._finished:
             return
 
         if news.opened:
-            fields = {**self._ready, "sample_rate": self._rate}
-            self._queue_message(messages.server_ready(**fields, warnings=self._warnings))
+            self._queue_messages(self._dialect.tell_opened(self._warnings))
 
         for event in news.events:
             self._take_event(event)
@@ -299,31 +368,33 @@ class Session:
             return
 
         if isinstance(event, Partial):
-            if event.texts[0]:
-                self._queue_message(messages.partial_result(event.texts))
+            self._queue_messages(self._dialect.tell_partial(event))
             return
 
         self._metrics.utterances.inc()
-        # Long silence ends utterances too; a continuous stream leaves out their empty texts.
-        if event.texts[0] or event.rule == END or not self._start.continuous_decoding:
-            self._queue_message(messages.final_result(event.segment, event.texts))
+        self._queue_messages(self._dialect.tell_final(event))
         if not self._start.continuous_decoding and event.rule != END:
             self._end_speech()
 
     def _end_speech(self) -> None:
+        """Tell the client that its stream has ended; the session goes on after a commit alone."""
         warnings = []
         if self._half_sample:
             warnings.append("audio: an odd number of bytes; the last byte is left out")
 
-        self._queue_message(messages.speech_end(warnings))
-        self._finish_session()
+        self._queue_messages(self._dialect.tell_ended(warnings))
+        if self._committed and not self._ending:
+            self._seat, self._half_sample, self._committed = None, b"", False
+        else:
+            self._finish_session()
 
-    def _queue_message(self, message: dict[str, Any]) -> None:
-        """Queue a message. A newer partial result replaces one that was not sent yet."""
-        last_type = self._unsent[-1].get("type") if self._unsent else None
-        if last_type == "partial_result" and message["type"] == "partial_result":
-            self._unsent.pop()
-        self._unsent.append(message)
+    def _queue_messages(self, messages: Sequence[Message]) -> None:
+        """Queue messages for the client."""
+        for message in messages:
+            last_type = self._unsent[-1].get("type") if self._unsent else None
+            if message.get("type") == last_type == self._dialect.replaceable:
+                self._unsent.pop()
+            self._unsent.append(message)
         self._news.set()
 
     def _end_stream(self) -> None:
@@ -334,7 +405,7 @@ class Session:
     def _finish_session(self) -> None:
         self._ending = self._finished = True
         self._news.set()
-        self._encoded.set()
+        self._progress.set()
 
 
 class Socket(web.WebSocketResponse):
