@@ -22,7 +22,7 @@ from wenet_uio.base.cli import run
 from wenet_uio.base.files import written_aside
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.dataset.corpus.base import Corpus, StoredCorpus
+from wenet_uio.dataset.corpus.base import Corpus, Facts, StoredCorpus
 from wenet_uio.dataset.corpus.columns import read_columns, write_columns
 from wenet_uio.dataset.corpus.index import Rows, Summary
 from wenet_uio.dataset.corpus.mixture import Mixture, WeightedCorpus
@@ -40,9 +40,9 @@ others."""
 class SparseCorpus(StoredCorpus):
     """A shard table without shards."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, facts: Facts = Facts()) -> None:  # noqa: B008 - immutable
         table, meta = read_columns(path)
-        super().__init__(str(path), table, [], Summary(**meta))
+        super().__init__(str(path), table, [], Summary(**meta), facts)
 
     def rows(self, shard: int) -> Rows:
         """Generate the samples of a shard; they are the same at every call."""

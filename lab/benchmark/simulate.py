@@ -40,7 +40,7 @@ from provenance import benchmark_parser, provenance
 from wenet_uio.base.cli import run
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.dataset.corpus.base import RemoteObject
+from wenet_uio.dataset.corpus.base import Facts, RemoteObject
 from wenet_uio.dataset.corpus.index import Rows
 from wenet_uio.dataset.plan.epoch_plan import divide
 from wenet_uio.dataset.plan.measure import measure_of
@@ -71,13 +71,8 @@ class FarCorpus(SparseCorpus):
     """An index without audio, whose shards are in a remote store."""
 
     def __init__(self, path: Path, bytes_per_second: float) -> None:
-        super().__init__(path)
+        super().__init__(path, Facts(is_remote=True))
         self._bytes_per_second = bytes_per_second
-
-    @property
-    def is_remote(self) -> bool:
-        """True."""
-        return True
 
     def rows(self, shard: int) -> Rows:
         """Return the samples of a shard, with sizes that follow from their length."""

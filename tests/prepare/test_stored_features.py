@@ -73,7 +73,7 @@ def test_a_tar_that_is_scanned_again_has_the_index_that_was_written_with_it(kald
         index.unlink()
     after = open_corpus(str(kaldi / "list"), "shard")
     assert isinstance(after, ShardCorpus)
-    assert (after.digest, after.has_features, after.bad) == (before.digest, True, [])
+    assert (after.digest, after.kinds, after.bad) == (before.digest, {"features"}, [])
 
 
 def test_shards_of_features_keep_the_bound_on_bytes_and_are_kept_by_a_rerun(kaldi, capsys):

@@ -480,7 +480,7 @@ def warn_of_trimmed(config: Config, train: Corpus, cv: Corpus) -> None:
 
 def refuse_conversations(corpus: Corpus) -> None:
     """Raise ValueError if the data has conversations, which only models of one's own learn."""
-    if corpus.has_conversations:
+    if "conversation" in corpus.kinds:
         raise ValueError(
             f"{corpus.data_list}: the models here do not learn conversations; remove the sources "
             "of type multimodal_conversation, or read them with build_loader for a model of your "

@@ -94,9 +94,9 @@ def build_loader(
         training=training,
         tokenizer=labels or NO_LABELS,
     )
-    if corpus.has_tts_text:
+    if "to_speak" in corpus.kinds:
         require_speaker(corpus.data_list, conf.operators, training=training)
-    if corpus.has_features:
+    if "features" in corpus.kinds:
         check_features(corpus, conf, training=training)
 
     chains = _build_chains(conf, labels, corpus, options, training=training)
@@ -202,7 +202,7 @@ def _build_chains(
         conf, tokenizer, training=training, defer_features=options.defer_features, corpus=corpus
     )
     features: tuple[Operator, ...] = ()
-    if corpus.has_features:
+    if "features" in corpus.kinds:
         features = build_chain(conf, tokenizer, training=training, signal="features")
 
     text = _join_steps(_label_steps(conf, tokenizer, training=training), two_views=False)

@@ -127,15 +127,14 @@ def test_a_text_file_that_is_replaced_after_its_lines_were_indexed_is_an_error(
     path, source = tmp_path / "a.txt", tmp_path / "b.txt"
     path.write_text("one\nthree\n")
     source.write_text("x\ny\n")
-    index = text._index
+    entries = text._entries
 
-    def replaced_after(*paths):
-        of_lines = index(*paths)
+    def replaced_after(*arguments):
+        yield from entries(*arguments)
         (tmp_path / "other").write_text("three\none\n")
         os.replace(tmp_path / "other", path)
-        return of_lines
 
-    monkeypatch.setattr(text, "_index", replaced_after)
+    monkeypatch.setattr(text, "_entries", replaced_after)
     texts = TextCorpus(str(path), str(source) if has_pair else None)
     with pytest.raises(ListError, match=r"a.txt: changed since it was indexed"):
         texts.read(SampleRef(0, 0))
@@ -154,6 +153,6 @@ def test_a_file_of_lines_that_is_replaced_after_its_entries_were_read_is_an_erro
         (tmp_path / "other").write_text("three\none\n")
         os.replace(tmp_path / "other", path)
 
-    file, _, _ = indexed_lines(str(path), f"{path}.idx", entries)
+    (file,), _, _ = indexed_lines([str(path)], f"{path}.idx", entries)
     with pytest.raises(ListError, match="changed since it was indexed"):
         file.read(0, 3)

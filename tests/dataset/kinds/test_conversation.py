@@ -111,7 +111,7 @@ def test_the_length_of_a_conversation_counts_audio_in_tokens(audio_folder):
     ]
     assert corpus.audio_tokens(SampleRef(0, 0)) == 4 + 11
     assert corpus.texts(SampleRef(0, 0)).texts == ("ab", "c d")
-    assert corpus.has_conversations
+    assert corpus.kinds == {"conversation"}
     assert corpus.has_text_only
     assert ConversationCorpus(path, 0.1, "[audio]").rows(0).text_length.tolist() == [2 + 3 + 9 + 3]
 

@@ -92,7 +92,7 @@ def lists(kaldi):
 def test_raw_lists_and_shards_have_one_digest(lists):
     corpora = [open_corpus(path, kind) for own in lists.values() for kind, path in own.items()]
     assert len({corpus.digest for corpus in corpora}) == 1
-    assert all(corpus.has_features and not corpus.bad for corpus in corpora)
+    assert all(corpus.kinds == {"features"} and not corpus.bad for corpus in corpora)
 
 
 @pytest.mark.parametrize("form", ["plain", "compressed"])
@@ -274,7 +274,7 @@ def test_sets_of_cat_are_read_by_a_pattern_of_length_groups(kaldi, tmp_path):
                     )
     (tmp_path / "cat.list").write_text(f"{tmp_path}/{{10_45,45_2000}}/data-*.tar\n")
     corpus = open_corpus(str(tmp_path / "cat.list"), "shard")
-    assert (corpus.num_samples, corpus.bad, corpus.has_features) == (len(matrices), [], True)
+    assert (corpus.num_samples, corpus.bad, corpus.kinds) == (len(matrices), [], {"features"})
     found = {key for batch in loader(str(tmp_path / "cat.list"), "shard") for key in batch.keys}
     assert found == matrices.keys()
 

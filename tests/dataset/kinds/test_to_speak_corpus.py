@@ -96,7 +96,7 @@ def test_the_planned_length_is_stated_or_estimated_from_the_text_that_is_spoken(
     assert rows.text_length.tolist() == [11, 11, 3]
     assert (rows.sample_rate != TEXT_ONLY).all()
     assert not corpus.has_text_only
-    assert corpus.has_tts_text
+    assert corpus.kinds == {"to_speak"}
     assert corpus.texts(SampleRef(0, 2)).texts == ("日本語",)
 
 

@@ -161,7 +161,7 @@ def _training_recordings(key: str, conf: DatasetConf, corpus: Corpus | None) -> 
     if corpus is None:
         raise ConfigError(f"dataset_conf.{key}: the chain was built without the training data")
 
-    if corpus.has_features:
+    if "features" in corpus.kinds:
         raise ConfigError(
             f"dataset_conf.{key}: it needs audio, and {corpus.data_list} has stored features; give "
             "a list"

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from wenet_uio.config.mixture import PerBatch
-from wenet_uio.dataset.corpus.index import Extremes, Problem, Rows, Stored, Summary
+from wenet_uio.dataset.corpus.index import Extremes, ListIndex, Problem, Rows, Stored, Summary
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.versions import Version
 from wenet_uio.dataset.types import SampleRef, Utterance
@@ -100,20 +100,48 @@ class ShardSources:
         return self.entries(shards) * kinds + buckets + 1
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What is true of a corpus as a whole. The default is that of local recordings."""
+
+    kinds: frozenset[Kind] = frozenset({"audio"})
+    """The kinds of its samples. The sample rate of stored features is FRAME_RATE."""
+    warnings: tuple[str, ...] = ()
+    """Sentences about what is odd in a list as a whole: utterances that it has more than once,
+    damaged tars. Each names the list."""
+    is_remote: bool = False
+    """Whether any audio is in a remote store."""
+
+    @classmethod
+    def of_list(cls, data_list: str, index: ListIndex) -> Facts:
+        """Return what the index of a data list says; a list holds audio, or features in its place."""
+        return cls(
+            frozenset({"features" if index.has_features else "audio"}),
+            tuple(f"{data_list}: {warning}" for warning in index.warnings),
+            index.is_remote,
+        )
+
+
 class Corpus(ABC):
     """Shards of samples with their index. Arrays are mapped from disk: memory does not grow with
     the corpus.
 
     A sample is named by its shard and its row in that shard (`SampleRef`). What a corpus may hold
-    has no default here: a corpus around another one (a mixture, a pass, token counts) must say it.
-    StoredCorpus has the defaults of lists. A plan is of one source, unless it is of a pass over a
+    has no default here. StoredCorpus has the defaults of lists; CorpusAround takes from another
+    corpus what it does not state itself. A plan is of one source, unless it is of a pass over a
     mixture.
     """
 
     def __init__(
-        self, data_list: str, table: Mapping[str, np.ndarray], bad: list[Problem], summary: Summary
+        self,
+        data_list: str,
+        table: Mapping[str, np.ndarray],
+        bad: list[Problem],
+        summary: Summary,
+        facts: Facts,
     ) -> None:
-        self.data_list = data_list
+        self.data_list, self.facts = data_list, facts
+        self.kinds, self.warnings, self.is_remote = facts.kinds, facts.warnings, facts.is_remote
         self._table = table
         self.bad = bad
         """(key, reason) of each sample that could not be indexed."""
@@ -187,33 +215,6 @@ class Corpus(ABC):
         """
         return bool((self.extremes(slice(None)).longest == 0).any())
 
-    @property
-    @abstractmethod
-    def warnings(self) -> tuple[str, ...]:
-        """Sentences about what is odd in a list as a whole: utterances that it has more than once,
-        damaged tars. Each names the list.
-        """
-
-    @property
-    @abstractmethod
-    def kinds(self) -> frozenset[Kind]:
-        """The kinds of its samples."""
-
-    @property
-    def has_conversations(self) -> bool:
-        """Whether samples are conversations of text and audio."""
-        return "conversation" in self.kinds
-
-    @property
-    def has_features(self) -> bool:
-        """Whether samples are stored features; the sample rate of these samples is FRAME_RATE."""
-        return "features" in self.kinds
-
-    @property
-    def has_tts_text(self) -> bool:
-        """Whether samples are texts that an operator of the user speaks."""
-        return "to_speak" in self.kinds
-
     @abstractmethod
     def rows(self, shard: int) -> Rows:
         """Return the index of one shard."""
@@ -261,11 +262,6 @@ class Corpus(ABC):
         """Return the key of a sample."""
         return self.rows(ref.shard).key(ref.row)
 
-    @property
-    @abstractmethod
-    def is_remote(self) -> bool:
-        """Whether any audio is in a remote store."""
-
     @abstractmethod
     def remote_shards(self, shards: Numbers) -> list[RemoteObject]:
         """Return the remote tars among these shards, to fetch them ahead."""
@@ -276,21 +272,20 @@ class Corpus(ABC):
 
 
 class StoredCorpus(Corpus):
-    """A corpus that is a list on a disk: local recordings, unless a subclass says otherwise.
+    """A corpus that is a list on a disk: local recordings, unless its `facts` say otherwise.
 
-    A subclass implements `rows` and `read`, and the three remote members if its audio can be
-    remote.
+    A subclass implements `rows` and `read`, and the two remote members if its audio can be remote.
     """
 
-    @property
-    def kinds(self) -> frozenset[Kind]:
-        """The kinds of its samples."""
-        return frozenset({"audio"})
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """None: only lists are looked at."""
-        return ()
+    def __init__(
+        self,
+        data_list: str,
+        table: Mapping[str, np.ndarray],
+        bad: list[Problem],
+        summary: Summary,
+        facts: Facts = Facts(),
+    ) -> None:
+        super().__init__(data_list, table, bad, summary, facts)
 
     @property
     def contents_digest(self) -> str:
@@ -311,11 +306,6 @@ class StoredCorpus(Corpus):
         """Return 0: audio counts no tokens."""
         return 0
 
-    @property
-    def is_remote(self) -> bool:
-        """Whether any audio is in a remote store."""
-        return False
-
     def remote_shards(self, shards: Numbers) -> list[RemoteObject]:
         """Return the remote tars among these shards."""
         return []
@@ -323,3 +313,61 @@ class StoredCorpus(Corpus):
     def remote_files(self, shards: Numbers, rows: Numbers) -> list[RemoteObject]:
         """Return the remote audio files of these samples."""
         return []
+
+
+class CorpusAround(Corpus):
+    """Another corpus with other rows, such as a pass over a mixture. What is not stated here is that
+    of the corpus inside.
+
+    A subclass implements `rows`, and `origin` if its samples have other places in the corpus inside.
+    """
+
+    def __init__(
+        self,
+        inside: Corpus,
+        table: Mapping[str, np.ndarray],
+        bad: list[Problem],
+        summary: Summary,
+    ) -> None:
+        self.inside = inside
+        super().__init__(inside.data_list, table, bad, summary, inside.facts)
+
+    @property
+    def identity(self) -> str:
+        """Digest of the samples, in whatever unit their texts are counted."""
+        return self.inside.identity
+
+    @property
+    def contents_digest(self) -> str:
+        """Digest of what the list holds beyond what a plan depends on, such as its texts."""
+        return self.inside.contents_digest
+
+    @property
+    def counts_digest(self) -> str:
+        """Digest of the numbers of tokens that were counted; empty if the index has all lengths."""
+        return self.inside.counts_digest
+
+    def read(self, ref: SampleRef) -> Utterance:
+        """Read a sample of the corpus inside."""
+        return self.inside.read(self._ref_inside(ref))
+
+    def texts(self, ref: SampleRef) -> Texts:
+        """Read the texts of a sample of the corpus inside."""
+        return self.inside.texts(self._ref_inside(ref))
+
+    def audio_tokens(self, ref: SampleRef, *, input_only: bool = False) -> int:
+        """Return tokens that the audio of a conversation counts."""
+        return self.inside.audio_tokens(self._ref_inside(ref), input_only=input_only)
+
+    def _ref_inside(self, ref: SampleRef) -> SampleRef:
+        shards, rows = self.origin(np.asarray([ref.shard]), np.asarray([ref.row]))
+        return SampleRef(int(shards[0]), int(rows[0]), ref.speed)
+
+    def remote_shards(self, shards: Numbers) -> list[RemoteObject]:
+        """Return the remote tars among these shards."""
+        shards_inside, _ = self.origin(np.asarray(shards), np.zeros(len(shards), np.int64))
+        return self.inside.remote_shards(shards_inside)
+
+    def remote_files(self, shards: Numbers, rows: Numbers) -> list[RemoteObject]:
+        """Return the remote audio files of these samples."""
+        return self.inside.remote_files(*self.origin(np.asarray(shards), np.asarray(rows)))

@@ -19,7 +19,15 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from wenet_uio.config.mixture import PerBatch
-from wenet_uio.dataset.corpus.base import Corpus, Kind, Numbers, RemoteObject, ShardSources, Texts
+from wenet_uio.dataset.corpus.base import (
+    Corpus,
+    CorpusAround,
+    Facts,
+    Numbers,
+    RemoteObject,
+    ShardSources,
+    Texts,
+)
 from wenet_uio.dataset.corpus.index import Extremes, Rows, Stored, Summary, shard_table
 from wenet_uio.dataset.randomness import Permutation, draw, key_of
 from wenet_uio.dataset.types import SampleRef, Utterance
@@ -90,8 +98,16 @@ class Mixture(Corpus):
             digest=self._digest_of(per_batch),
         )
 
+        # A list may be several sources on purpose: each of its warnings is said once.
+        warnings = itertools.chain(*(corpus.warnings for corpus in corpora))
+        facts = Facts(
+            kinds=frozenset().union(*(corpus.kinds for corpus in corpora)),
+            warnings=tuple(dict.fromkeys(warnings)),
+            is_remote=any(corpus.is_remote for corpus in corpora),
+        )
+
         # The table is empty: samples, seconds and extremes of the shards come from the sources.
-        super().__init__(path, table={}, bad=bad, summary=summary)
+        super().__init__(path, table={}, bad=bad, summary=summary, facts=facts)
 
     @cached_property
     def _stream_keys(self) -> list[int]:
@@ -176,18 +192,6 @@ class Mixture(Corpus):
         """Whether a source holds text without audio."""
         return any(source.corpus.has_text_only for source in self.sources)
 
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Those within the list of each source; a list may be several sources on purpose."""
-        return tuple(
-            dict.fromkeys(warning for source in self.sources for warning in source.corpus.warnings)
-        )
-
-    @property
-    def kinds(self) -> frozenset[Kind]:
-        """The kinds of its samples."""
-        return frozenset().union(*(source.corpus.kinds for source in self.sources))
-
     def _split_by_source(self, shards: np.ndarray) -> Iterator[tuple[WeightedCorpus, np.ndarray]]:
         """Yield consecutive shards of one source, with their numbers in the source."""
         numbers = self.source_of(shards)
@@ -252,11 +256,6 @@ class Mixture(Corpus):
         number = int(self.source_of(ref.shard))
         shard = ref.shard - int(self._first_shard[number])
         return self.sources[number], ref._replace(shard=shard)
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether any audio of any source is in a remote store."""
-        return any(source.corpus.is_remote for source in self.sources)
 
     def remote_shards(self, shards: Numbers) -> list[RemoteObject]:
         """Return the remote tars among these shards."""
@@ -343,7 +342,7 @@ class Mixture(Corpus):
         return Mixture, (self.data_list, self.sources, sum(self.quotas), self.per_batch)
 
 
-class MixedPass(Corpus):
+class MixedPass(CorpusAround):
     """The samples that one pass takes from a mixture; every run counts as a shard."""
 
     def __init__(self, mixture: Mixture, streams: Sequence[Runs]) -> None:
@@ -368,7 +367,7 @@ class MixedPass(Corpus):
         )
         seconds[self._cut] = self._table_of_cut["seconds"]
         summary = Summary(int(samples.sum(dtype=np.int64)), float(seconds.sum()), mixture.digest)
-        super().__init__(mixture.data_list, {"samples": samples, "seconds": seconds}, [], summary)
+        super().__init__(mixture, {"samples": samples, "seconds": seconds}, [], summary)
 
     def extremes(self, shards: slice | np.ndarray) -> Extremes:
         """Return the shortest and longest audio and text of some runs."""
@@ -382,26 +381,6 @@ class MixedPass(Corpus):
             column[is_cut] = self._table_of_cut[name][places_in_cut[is_cut]]
 
         return extremes
-
-    @property
-    def contents_digest(self) -> str:
-        """That of the mixture."""
-        return self.mixture.contents_digest
-
-    @property
-    def counts_digest(self) -> str:
-        """That of the mixture."""
-        return self.mixture.counts_digest
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Those of the mixture."""
-        return self.mixture.warnings
-
-    @property
-    def kinds(self) -> frozenset[Kind]:
-        """The kinds of its samples."""
-        return self.mixture.kinds
 
     def rows(self, shard: int) -> Rows:
         """Return the index of one run. In later rounds of a source the hashes of keys differ, and
@@ -426,36 +405,6 @@ class MixedPass(Corpus):
         taken = (rows_in_shard >= first) & (rows_in_shard < last)
 
         return Stored(*(column[taken] for column in self.mixture.lengths(self.shards[shards])))
-
-    def read(self, ref: SampleRef) -> Utterance:
-        """Read a sample of the mixture."""
-        return self.mixture.read(self._ref_in_mixture(ref))
-
-    def texts(self, ref: SampleRef) -> Texts:
-        """Read the texts of a sample of the mixture."""
-        return self.mixture.texts(self._ref_in_mixture(ref))
-
-    def audio_tokens(self, ref: SampleRef, *, input_only: bool = False) -> int:
-        """As the mixture counts them."""
-        return self.mixture.audio_tokens(self._ref_in_mixture(ref), input_only=input_only)
-
-    def _ref_in_mixture(self, ref: SampleRef) -> SampleRef:
-        shards, rows = self.origin(np.asarray([ref.shard]), np.asarray([ref.row]))
-        return SampleRef(int(shards[0]), int(rows[0]), ref.speed)
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether any audio of any source is in a remote store."""
-        return self.mixture.is_remote
-
-    def remote_shards(self, shards: Numbers) -> list[RemoteObject]:
-        """Return the remote tars of these runs."""
-        return self.mixture.remote_shards(self.shards[shards])
-
-    def remote_files(self, shards: Numbers, rows: Numbers) -> list[RemoteObject]:
-        """Return the remote audio files of these samples."""
-        in_mixture = self.origin(np.asarray(shards), np.asarray(rows))
-        return self.mixture.remote_files(*in_mixture)
 
     def origin(self, shards: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return shards and rows in the mixture, for samples of this pass."""

@@ -4,7 +4,7 @@ of one, and the index of other files of lines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from wenet_uio.base.files import digest_of
-from wenet_uio.dataset.corpus.base import Kind, Numbers, RemoteObject, StoredCorpus, Texts
+from wenet_uio.dataset.corpus.base import Facts, Numbers, RemoteObject, StoredCorpus, Texts
 from wenet_uio.dataset.corpus.columns import Visits, find_columns
 from wenet_uio.dataset.corpus.index import (
     TABLE_COLUMNS,
@@ -42,7 +42,7 @@ class LineCorpus(StoredCorpus):
     """
 
     def __init__(
-        self, lines: LineFile, columns: dict[str, np.ndarray], meta: dict[str, Any]
+        self, lines: LineFile, columns: dict[str, np.ndarray], meta: dict[str, Any], facts: Facts
     ) -> None:
         """`columns` and `meta` are the index of `lines`."""
         self._first_row = columns.pop("first_row")
@@ -55,6 +55,7 @@ class LineCorpus(StoredCorpus):
             table,
             [(key, reason) for key, reason in meta["bad"]],
             Summary(**meta["summary"]),
+            facts,
         )
 
     @property
@@ -73,6 +74,11 @@ class LineCorpus(StoredCorpus):
         rows = rows_of_shards(self._first_row, self.samples, shards)
         return Stored(*(getattr(self._rows, name)[rows] for name in Stored._fields))
 
+    def line_of(self, ref: SampleRef) -> bytes:
+        """Read the line with the text of a sample; `text_offset` of the index is its place."""
+        rows = self.rows(ref.shard)
+        return self._lines.read(int(rows.text_offset[ref.row]), int(rows.text_size[ref.row]))
+
 
 class RawCorpus(LineCorpus):
     """A raw list."""
@@ -81,27 +87,13 @@ class RawCorpus(LineCorpus):
         """`index` is that of the open list `lines`, see `index_of_file`."""
         self._index, self._layout = index, layout
         self._copies = objects.shared_paths()
-        super().__init__(lines, dict(index.columns), index.meta)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Sentences about what is odd in the list as a whole."""
-        return tuple(f"{self.data_list}: {warning}" for warning in self._index.warnings)
-
-    @property
-    def kinds(self) -> frozenset[Kind]:
-        """The kinds of its samples: audio, or features in its place."""
-        return frozenset({"features" if self._index.has_features else "audio"})
+        facts = Facts.of_list(lines.path, index)
+        super().__init__(lines, dict(index.columns), index.meta, facts)
 
     @property
     def text_field(self) -> str | None:
         """The field of the text, if it is not one of the usual names; see `Layout`."""
         return self._layout.text_field
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether any audio file is in a remote store."""
-        return self._index.is_remote
 
     def remote_files(self, shards: Numbers, rows: Numbers) -> list[RemoteObject]:
         """Return the remote audio files of these samples; their versions are not known."""
@@ -148,67 +140,73 @@ class RawCorpus(LineCorpus):
 
 
 Entries = Callable[[list[Problem], Unread], Iterable[Entry]]
-"""Gives the samples of a file; it adds (key, reason) of each unusable line to the list, and audio
+"""Gives the samples of files of lines; it adds (key, reason) of each unusable line to the list, and audio
 that cannot be read to the other argument."""
 
 
-def indexed_lines(path: str, index: str, entries: Entries) -> tuple[LineFile, Columns, dict]:
-    """Return the file, and columns and meta of its index, which is made first if it is missing or
-    the file has changed.
+def indexed_lines(
+    paths: Sequence[str], index: str, entries: Entries
+) -> tuple[list[LineFile], Columns, dict]:
+    """Return files whose lines belong together, and columns and meta of their index, which is made
+    first if it is missing or a file has changed.
 
-    The digest of the samples also covers the content of the file: texts of equal length with other
+    The digest of the samples also covers the content of the files: texts of equal length with other
     words differ.
 
     Args:
-        path: the file.
-        index: path of its index.
-        entries: gives the samples of the file.
+        paths: the files, such as both files of a pair.
+        index: path of their index.
+        entries: gives the samples of the files.
 
     Raises:
         OSError: the system does not give a local audio file.
     """
-    columns, meta = _current_index(index, path)
-    if not meta or has_returned(meta, path):
+    columns, meta = _current_index(index, paths)
+    if not meta or has_returned(meta, paths[0]):
         with making(places_of(index)):
-            columns, made_meanwhile = _current_index(index, path)
+            columns, made_meanwhile = _current_index(index, paths)
             if made_meanwhile == meta:
-                columns, meta = _make_index(path, index, entries)
+                columns, meta = _make_index(paths, index, entries)
             else:
                 meta = made_meanwhile
 
-    _, size, mtime_ns = meta["file"]
-    return LineFile(path, FileState(size, mtime_ns, meta["digest"])), columns, meta
+    digests = meta["summary"]["digest"].split()[1:]
+    files: list[LineFile] = []
+    for (path, size, mtime_ns), digest in zip(meta["files"], digests, strict=True):
+        files.append(LineFile(path, FileState(size, mtime_ns, digest)))
+
+    return files, columns, meta
 
 
-def _current_index(index: str, path: str) -> tuple[Columns, dict]:
+def _current_index(index: str, paths: Sequence[str]) -> tuple[Columns, dict]:
     """Return columns and meta of the index, empty without one; of several, that which lacks least
     audio.
     """
-    file = _file_state(path)
+    files = _file_states(paths)
     stored = [columns for place in places_of(index) if (columns := find_columns(place))]
-    current = [(columns, meta) for columns, meta in stored if meta.get("file") == file]
+    current = [(columns, meta) for columns, meta in stored if meta.get("files") == files]
     return min(current, key=lambda each: len(each[1].get("unread", ())), default=({}, {}))
 
 
-def _file_state(path: str) -> list:
-    """Return what tells that a file has not changed, as JSON has it."""
-    status = Path(path).stat()
-    return [path, status.st_size, status.st_mtime_ns]
+def _file_states(paths: Sequence[str]) -> list[list]:
+    """Return what tells that the files have not changed, as JSON has it."""
+    statuses = [(path, Path(path).stat()) for path in paths]
+    return [[path, status.st_size, status.st_mtime_ns] for path, status in statuses]
 
 
-def _make_index(path: str, index: str, entries: Entries) -> tuple[Columns, dict]:
-    """Make the index of a file of lines, and write it."""
-    file = _file_state(path)
+def _make_index(paths: Sequence[str], index: str, entries: Entries) -> tuple[Columns, dict]:
+    """Make the index of files of lines, and write it."""
+    files = _file_states(paths)
     # Before the lines are read: a file that is replaced meanwhile has another digest.
-    digest = digest_of(path)
+    digests = [digest_of(path) for path in paths]
     bad: list[Problem] = []
     unread: Unread = {}
     rows = rows_of(list(entries(bad, unread)))
     first = np.arange(0, len(rows), UTTERANCES_PER_RUN)
     columns = table_of_runs(rows, first, np.minimum(first + UTTERANCES_PER_RUN, len(rows)))
     summary = summary_of(columns)
-    values = {**asdict(summary), "digest": f"{summary.digest} {digest}"}
-    meta = {"file": file, "digest": digest, "bad": bad, "summary": values}
+    values = {**asdict(summary), "digest": " ".join([summary.digest, *digests])}
+    meta = {"files": files, "bad": bad, "summary": values}
     if unread:
         meta["unread"] = unread
 

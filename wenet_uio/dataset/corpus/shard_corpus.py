@@ -13,7 +13,7 @@ from typing import BinaryIO, Generic, TypeVar
 
 import numpy as np
 
-from wenet_uio.dataset.corpus.base import Kind, Numbers, RemoteObject, StoredCorpus
+from wenet_uio.dataset.corpus.base import Facts, Numbers, RemoteObject, StoredCorpus
 from wenet_uio.dataset.corpus.index import ListIndex, Rows, Stored, rows_of_shards
 from wenet_uio.dataset.corpus.indexing import kept_folder
 from wenet_uio.dataset.corpus.remote_index import kept_index
@@ -123,7 +123,8 @@ class ShardCorpus(StoredCorpus):
         self._owner = object()
         weakref.finalize(self, _open_tars.drop_all_of, self._owner)
         self._compared: set[int] = set()
-        super().__init__(data_list, columns, index.bad, index.summary)
+        facts = Facts.of_list(data_list, index)
+        super().__init__(data_list, columns, index.bad, index.summary, facts)
 
     @cached_property
     def contents_digest(self) -> str:
@@ -169,21 +170,6 @@ class ShardCorpus(StoredCorpus):
         """Return lengths of all samples of these shards, from the index of the list."""
         rows = rows_of_shards(self._first_row, self.samples, shards)
         return Stored(*(column[rows] for column in self._lengths))
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Sentences about what is odd in the list as a whole."""
-        return tuple(f"{self.data_list}: {warning}" for warning in self._index.warnings)
-
-    @property
-    def kinds(self) -> frozenset[Kind]:
-        """The kinds of its samples: audio, or features in its place."""
-        return frozenset({"features" if self._index.has_features else "audio"})
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether any tar is in a remote store."""
-        return self._index.is_remote
 
     def remote_shards(self, shards: Numbers) -> list[RemoteObject]:
         """Return the remote tars among these shards."""

@@ -11,16 +11,16 @@ import numpy as np
 from tqdm import tqdm
 
 from wenet_uio.base.messages import hides_bar
-from wenet_uio.dataset.corpus.base import Corpus, Kind, Numbers, RemoteObject, Texts
+from wenet_uio.dataset.corpus.base import Corpus, CorpusAround, Texts
 from wenet_uio.dataset.corpus.columns import find_columns, write_columns
 from wenet_uio.dataset.corpus.index import Rows, Stored, Summary, rows_of_shards
 from wenet_uio.dataset.storage.kept_files import making, places_of, write_kept
-from wenet_uio.dataset.types import SampleRef, Utterance
+from wenet_uio.dataset.types import SampleRef
 from wenet_uio.text.aggregate import UnknownLanguageError
 from wenet_uio.text.labels import AnyTokenizer
 
 
-class TokenCounted(Corpus):
+class TokenCounted(CorpusAround):
     """A corpus with the number of tokens in the column `text_length`.
 
     The counts are kept in `<list>.tokens-<digest of the tokenizer>`, or in the cache if that folder
@@ -37,7 +37,7 @@ class TokenCounted(Corpus):
             tokenizer: counts.
             input_only: of a pair or a conversation, count what is the input of a model.
         """
-        self.corpus, self.tokenizer, self.input_only = corpus, tokenizer, input_only
+        self.tokenizer, self.input_only = tokenizer, input_only
         self._ends = np.cumsum(corpus.samples.astype(np.int64))
         self._counts = _read_or_count(corpus, tokenizer, input_only)
         starts = self._ends - corpus.samples
@@ -51,71 +51,26 @@ class TokenCounted(Corpus):
         counted = f"{corpus.digest} {tokenizer.digest}{' input' * input_only}"
         digest = hashlib.blake2b(counted.encode(), digest_size=16).hexdigest()
         summary = Summary(corpus.num_samples, corpus.total_seconds, digest)
-        super().__init__(corpus.data_list, table, corpus.bad, summary)
-
-    @property
-    def identity(self) -> str:
-        """That of the corpus."""
-        return self.corpus.identity
-
-    @property
-    def contents_digest(self) -> str:
-        """That of the corpus."""
-        return self.corpus.contents_digest
+        super().__init__(corpus, table, corpus.bad, summary)
 
     @cached_property
     def counts_digest(self) -> str:
         """Digest of all counts: texts of equal length may have other numbers of tokens."""
         return hashlib.blake2b(np.ascontiguousarray(self._counts).data, digest_size=8).hexdigest()
 
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Those of the corpus."""
-        return self.corpus.warnings
-
-    @property
-    def kinds(self) -> frozenset[Kind]:
-        """The kinds of its samples."""
-        return self.corpus.kinds
-
     def rows(self, shard: int) -> Rows:
         """Return the index of one shard, with token counts."""
         end = int(self._ends[shard])
         counts = self._counts[end - int(self.samples[shard]) : end]
-        return self.corpus.rows(shard).with_text_length(counts)
+        return self.inside.rows(shard).with_text_length(counts)
 
     def lengths(self, shards: np.ndarray) -> Stored:
         """Return lengths of all samples of these shards, with token counts."""
         rows = rows_of_shards(self._ends - self.samples, self.samples, shards)
-        return self.corpus.lengths(shards)._replace(text_length=self._counts[rows])
-
-    def read(self, ref: SampleRef) -> Utterance:
-        """Read a sample of the corpus."""
-        return self.corpus.read(ref)
-
-    def texts(self, ref: SampleRef) -> Texts:
-        """Read the texts of a sample of the corpus."""
-        return self.corpus.texts(ref)
-
-    def audio_tokens(self, ref: SampleRef, *, input_only: bool = False) -> int:
-        """As the corpus counts them."""
-        return self.corpus.audio_tokens(ref, input_only=input_only)
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether any audio is in a remote store."""
-        return self.corpus.is_remote
-
-    def remote_shards(self, shards: Numbers) -> list[RemoteObject]:
-        """Return the remote tars among these shards."""
-        return self.corpus.remote_shards(shards)
-
-    def remote_files(self, shards: Numbers, rows: Numbers) -> list[RemoteObject]:
-        """Return the remote audio files of these samples."""
-        return self.corpus.remote_files(shards, rows)
+        return self.inside.lengths(shards)._replace(text_length=self._counts[rows])
 
     def __reduce__(self) -> tuple[Callable, tuple]:
-        return partial(TokenCounted, input_only=self.input_only), (self.corpus, self.tokenizer)
+        return partial(TokenCounted, input_only=self.input_only), (self.inside, self.tokenizer)
 
 
 def _read_or_count(corpus: Corpus, tokenizer: AnyTokenizer, input_only: bool) -> np.ndarray:

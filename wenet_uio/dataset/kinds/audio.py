@@ -95,7 +95,7 @@ def check_features(corpus: Corpus, conf: DatasetConf, *, training: bool) -> None
         ListError: the features have not the width that `conf` states.
     """
     for list_corpus in corpus.corpora:
-        if list_corpus.has_features:
+        if "features" in list_corpus.kinds:
             _check_width(list_corpus, conf)
 
     if names := ", ".join(_left_out(conf, training=training)):

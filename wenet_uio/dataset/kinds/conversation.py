@@ -26,7 +26,7 @@ from wenet_uio.audio.read import read_audio
 from wenet_uio.config.base import AboveZero
 from wenet_uio.config.source import Buckets, SourceConf, SourceType
 from wenet_uio.dataset.chain.tokens import Filter, Tokenize
-from wenet_uio.dataset.corpus.base import Kind, Texts
+from wenet_uio.dataset.corpus.base import Facts, Texts
 from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, Problem
 from wenet_uio.dataset.corpus.raw_corpus import LineCorpus, indexed_lines
 from wenet_uio.dataset.corpus.raw_index import info_of
@@ -193,15 +193,12 @@ class ConversationCorpus(LineCorpus):
 
         self._seconds_of_token, self._tag = token_equivalent_duration, audio_locator_tag
         entries = partial(_entries, path, token_equivalent_duration)
-        super().__init__(*indexed_lines(path, f"{path}.{token_equivalent_duration:g}.idx", entries))
+        index = f"{path}.{token_equivalent_duration:g}.idx"
+        (file,), columns, meta = indexed_lines([path], index, entries)
+        super().__init__(file, columns, meta, Facts(frozenset({"conversation"})))
         if not self.num_samples:
             reasons = "; ".join(f"{key}: {reason}" for key, reason in self.bad[:3])
             raise ListError(f"{path}: holds no conversation" + (f" ({reasons})" if reasons else ""))
-
-    @property
-    def kinds(self) -> frozenset[Kind]:
-        """Conversations."""
-        return frozenset({"conversation"})
 
     def read(self, ref: SampleRef) -> ConversationUtterance:
         """Return the turns of a conversation; audio is the path of a local file, or the bytes of a
@@ -234,9 +231,7 @@ class ConversationCorpus(LineCorpus):
         )
 
     def _conversation(self, ref: SampleRef) -> Conversation:
-        rows = self.rows(ref.shard)
-        line = self._lines.read(int(rows.text_offset[ref.row]), int(rows.text_size[ref.row]))
-        return parse_conversation(line)
+        return parse_conversation(self.line_of(ref))
 
     def _turn(self, turn: Turn) -> str | AudioTurn:
         """Return the text of a turn, or its audio, which is read now if it is in a store."""

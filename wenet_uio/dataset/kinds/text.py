@@ -12,25 +12,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
-import numpy as np
-
-from wenet_uio.base.files import digest_of
 from wenet_uio.config.source import Paths, SourceConf, SourceType
-from wenet_uio.dataset.corpus.base import Kind, Texts
-from wenet_uio.dataset.corpus.columns import find_columns
-from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, ListIndex, Problem, rows_of, summary_of
-from wenet_uio.dataset.corpus.raw_corpus import LineCorpus
-from wenet_uio.dataset.corpus.raw_index import BLANK, UTTERANCES_PER_RUN, Columns, table_of_runs
+from wenet_uio.dataset.corpus.base import Facts, Kind, Texts
+from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, Problem
+from wenet_uio.dataset.corpus.raw_corpus import LineCorpus, indexed_lines
+from wenet_uio.dataset.corpus.raw_index import BLANK
+from wenet_uio.dataset.corpus.unread_audio import Unread
 from wenet_uio.dataset.formats.data_list import lines_of
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.dataset.formats.list_file import FileState, LineFile
 from wenet_uio.dataset.kinds.kind import Reading, SampleKind
 from wenet_uio.dataset.sources.lists import expanded
-from wenet_uio.dataset.storage.kept_files import making, places_of
 from wenet_uio.dataset.types import (
     Operator,
     PairExample,
@@ -98,26 +93,23 @@ class TextCorpus(LineCorpus):
                 raise ListError(f"{name}: no such text file")
 
         self._source_path, self._questions = source_path, tuple(questions)
-        columns, meta = _read_or_build(path, source_path)
-        digests = meta["summary"]["digest"].split()[1:]
-        files = [
-            LineFile(name, FileState(size, mtime_ns, digest))
-            for (name, size, mtime_ns), digest in zip(meta["files"], digests, strict=True)
-        ]
+        paths, index = [path], f"{path}.idx"
+        kind: Kind = "text"
+        if source_path is not None:
+            paths.append(source_path)
+            index, kind = f"{path}.{Path(source_path).name}.idx", "pair"
+
+        entries = partial(_entries, path, source_path)
+        files, columns, meta = indexed_lines(paths, index, entries)
         self._source_lines = files[1] if source_path is not None else None
-        super().__init__(files[0], columns, meta)
+        super().__init__(files[0], columns, meta, Facts(frozenset({kind})))
         if not self.num_samples:
             raise ListError(f"{path}: holds no text")
-
-    @property
-    def kinds(self) -> frozenset[Kind]:
-        """Texts, or pairs of texts."""
-        return frozenset({"text" if self._source_lines is None else "pair"})
 
     def read(self, ref: SampleRef) -> TextUtterance:
         """Return the text of a line, or the pair of texts."""
         rows = self.rows(ref.shard)
-        text = _read_text(self._lines, rows.text_offset[ref.row], rows.text_size[ref.row])
+        text = _decode_line(self.line_of(ref))
         extra = {}
         if self._questions:
             extra["question"] = self._questions[int(rows.key_hash[ref.row]) % len(self._questions)]
@@ -126,9 +118,8 @@ class TextCorpus(LineCorpus):
         if self._source_lines is None:
             return TextUtterance(key, text, extra=extra)
 
-        source = _read_text(
-            self._source_lines, rows.audio_offset[ref.row], rows.audio_size[ref.row]
-        )
+        offset, size = int(rows.audio_offset[ref.row]), int(rows.audio_size[ref.row])
+        source = _decode_line(self._source_lines.read(offset, size))
         return PairUtterance(key, text, source, extra=extra)
 
     def texts(self, ref: SampleRef) -> Texts:
@@ -165,64 +156,18 @@ def questions_of(paths: Sequence[str]) -> tuple[str, ...]:
     return tuple(questions)
 
 
-def _read_text(lines: LineFile, offset: int, size: int) -> str:
-    return _decode_line(lines.read(int(offset), int(size)))
-
-
 def _decode_line(line: bytes) -> str:
     """Return the text of a line, without the byte order mark before the first line of a file."""
     return without_mark(line.decode()).strip()
 
 
-def _read_or_build(path: str, source_path: str | None) -> tuple[Columns, dict]:
-    """Return columns and meta of the index of a text or a pair; made first if it is missing or a
-    file has changed.
+def _entries(
+    path: str, source_path: str | None, bad: list[Problem], _unread: Unread
+) -> Iterator[Entry]:
+    """Yield the entry of each text of a file, or of each pair of two files; blank lines are no
+    samples.
     """
-    index = f"{path}.idx" if source_path is None else f"{path}.{Path(source_path).name}.idx"
-    found = _current_index(index, path, source_path)
-    if found is not None:
-        return found
-
-    with making(places_of(index)):
-        return _current_index(index, path, source_path) or _make_index(index, path, source_path)
-
-
-def _current_index(index: str, path: str, source_path: str | None) -> tuple[Columns, dict] | None:
-    files = _file_states(path, source_path)
-    for place in places_of(index):
-        columns, meta = find_columns(place) or ({}, {})
-        if meta.get("files") == files:
-            return columns, meta
-    return None
-
-
-def _file_states(path: str, source_path: str | None) -> list[list]:
-    """Return what tells that the files have not changed, as JSON has it."""
-    statuses = [(name, Path(name).stat()) for name in filter(None, (path, source_path))]
-    return [[name, status.st_size, status.st_mtime_ns] for name, status in statuses]
-
-
-def _make_index(index: str, path: str, source_path: str | None) -> tuple[Columns, dict]:
-    """Make the index of a text or a pair, and write it."""
-    files = _file_states(path, source_path)
-    # Before the lines are read: a file that is replaced meanwhile has another digest.
-    of_files = [digest_of(name) for name, _, _ in files]
-    columns, bad = _index(path, source_path)
-    # The digest of rows covers lengths only. Texts of equal length with other words must give
-    # another digest.
-    summary = summary_of(columns)
-    digests = " ".join([summary.digest, *of_files])
-    meta = {"files": files, "bad": bad, "summary": {**asdict(summary), "digest": digests}}
-    written = ListIndex.write(places_of(index), columns, meta)
-    return written.columns, written.meta
-
-
-def _index(path: str, source_path: str | None) -> tuple[Columns, list[Problem]]:
-    """Index the lines of a file of texts, or those of a pair of files; blank lines are no samples."""
     name = Path(path).name
-    entries: list[Entry] = []
-    bad: list[Problem] = []
-
     for number, line, source in _numbered_lines(path, source_path):
         key = f"{name}:{number}"
         (offset, text), (source_offset, source_text) = line, source or (0, b"")
@@ -232,13 +177,7 @@ def _index(path: str, source_path: str | None) -> tuple[Columns, list[Problem]]:
             continue
 
         length = len(_decode_line(text)) + len(_decode_line(source_text))
-        entries.append(
-            Entry(key, 0, TEXT_ONLY, length, source_offset, len(source_text), offset, len(text))
-        )
-
-    rows = rows_of(entries)
-    first = np.arange(0, len(rows), UTTERANCES_PER_RUN)
-    return table_of_runs(rows, first, np.minimum(first + UTTERANCES_PER_RUN, len(rows))), bad
+        yield Entry(key, 0, TEXT_ONLY, length, source_offset, len(source_text), offset, len(text))
 
 
 def _numbered_lines(

@@ -29,7 +29,7 @@ from wenet_uio.audio.decoders import MOST_SAMPLES
 from wenet_uio.config.base import AboveZero, ConfigError
 from wenet_uio.config.dataset import OperatorConf
 from wenet_uio.config.source import Buckets, Paths, SourceConf, SourceType
-from wenet_uio.dataset.corpus.base import Kind, Texts
+from wenet_uio.dataset.corpus.base import Facts, Texts
 from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry, Problem
 from wenet_uio.dataset.corpus.raw_corpus import LineCorpus, indexed_lines
 from wenet_uio.dataset.corpus.unread_audio import Unread
@@ -190,9 +190,9 @@ class TtsTextCorpus(LineCorpus):
         first = next((line for _, line in lines_of(path) if line.strip()), b"")
         self._is_manifest = is_manifest(first)
         entries = partial(_entries, path, self._is_manifest, seconds_per_character)
-        super().__init__(
-            *indexed_lines(path, f"{path}.spoken-{seconds_per_character:g}.idx", entries)
-        )
+        index = f"{path}.spoken-{seconds_per_character:g}.idx"
+        (file,), columns, meta = indexed_lines([path], index, entries)
+        super().__init__(file, columns, meta, Facts(frozenset({"to_speak"})))
 
         if not self.num_samples:
             reasons = "; ".join(f"{key}: {reason}" for key, reason in self.bad[:3])
@@ -204,11 +204,6 @@ class TtsTextCorpus(LineCorpus):
             self.digest += (
                 " " + hashlib.blake2b(repr(self._speakers).encode(), digest_size=8).hexdigest()
             )
-
-    @property
-    def kinds(self) -> frozenset[Kind]:
-        """Texts to speak."""
-        return frozenset({"to_speak"})
 
     def read(self, ref: SampleRef) -> UtteranceToSpeak:
         """Return the text of a line, and what is to be spoken."""
@@ -223,9 +218,7 @@ class TtsTextCorpus(LineCorpus):
         return Texts((line.text,), line.extra)
 
     def _line(self, ref: SampleRef) -> TtsText:
-        rows = self.rows(ref.shard)
-        line = self._lines.read(int(rows.text_offset[ref.row]), int(rows.text_size[ref.row]))
-        return parse_tts_text(line, manifest=self._is_manifest)
+        return parse_tts_text(self.line_of(ref), manifest=self._is_manifest)
 
     def __reduce__(self) -> tuple[Callable, tuple]:
         return TtsTextCorpus, (self.data_list, self._per_character, self._speakers)

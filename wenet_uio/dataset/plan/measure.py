@@ -235,7 +235,7 @@ class Measure:
         """
         nothing = np.zeros(0)
         is_linear = self.policy.table_units(nothing, nothing, nothing) is not None
-        if self.entry_filters or corpus.has_features or not is_linear:
+        if self.entry_filters or "features" in corpus.kinds or not is_linear:
             return np.ones(len(range(*part.indices(corpus.num_shards))), bool)
 
         shortest, longest, shortest_text, longest_text = corpus.extremes(part)  # (shards,) each
