@@ -23,6 +23,7 @@ from wenet_uio.train import trainer as training
 from wenet_uio.train.checkpoint import RunFolder
 from wenet_uio.train.distributed import SIGNALS, StopRequest
 from wenet_uio.train.engines import DdpEngine
+from wenet_uio.train.environment import feature_kernel
 from wenet_uio.train.report import Reporter
 from wenet_uio.train.trainer import Trainer
 from wenet_uio.train.watchdog import Watchdog
@@ -284,6 +285,21 @@ def test_a_resumed_run_logs_the_changes_of_its_config(
         "changed since the run began: optim_conf.lr: 0.01 -> 0.02",
         "changed since the run began: max_epoch: 3 -> 4",
     ]
+
+
+def test_a_resume_with_another_feature_kernel_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_trainer(tmp_path, max_epoch=1).run()
+    monkeypatch.setattr(training, "feature_kernel", lambda: "torch and numpy, another processor")
+    with caplog.at_level(logging.INFO):
+        for epochs in (2, 3):  # the state after two epochs is of the other machine
+            make_trainer(tmp_path, max_epoch=epochs).run()
+    [line] = [line for line in caplog.messages if line.startswith("features on a CPU")]
+    assert line == (
+        f"features on a CPU were computed by {feature_kernel()}, and now by torch and numpy, another "
+        "processor: they differ by rounding, so the run does not repeat bit for bit"
+    )
 
 
 def test_accumulated_batches_do_not_leak_into_the_next_epoch(tmp_path: Path) -> None:

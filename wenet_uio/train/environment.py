@@ -51,6 +51,13 @@ def describe_start(world: World, step: int) -> dict[str, Any]:
     return start
 
 
+def feature_kernel() -> str:
+    """Return what computes features on a CPU, and the processor: with the same two, the features
+    have the same bits.
+    """
+    return f"{compiled().kind}, {_cpu_name()}"
+
+
 def _installed_version(package: str) -> str:
     """Return the version of a package; `not installed` without it."""
     try:

@@ -26,7 +26,7 @@ from wenet_uio.train.baseline import BEFORE, Baseline, compared_loss, describe_c
 from wenet_uio.train.checkpoint import RunFolder, changed_lists, changes_since
 from wenet_uio.train.distributed import StopRequest
 from wenet_uio.train.engine import Engine
-from wenet_uio.train.environment import describe_start
+from wenet_uio.train.environment import describe_start, feature_kernel
 from wenet_uio.train.metrics import Totals
 from wenet_uio.train.micro_batches import Loader, optimizer_steps, timed_items
 from wenet_uio.train.nonfinite import NonfiniteGuard
@@ -179,6 +179,7 @@ class Trainer:
                 "tensorboard": self.reporter.mark(),
                 "config": shown_values(self.config.model_dump(mode="json")),
                 "lists": self._list_records,
+                "feature_kernel": feature_kernel(),
             }
             if self.average:
                 state["model_avg"] = self.average.state_dict()
@@ -207,6 +208,14 @@ class Trainer:
         for change in changes:
             log.info("changed since the run began: %s", change)
 
+        former_kernel, kernel = state["feature_kernel"], feature_kernel()
+        if kernel != former_kernel:
+            log.info(
+                "features on a CPU were computed by %s, and now by %s: they differ by rounding, so "
+                "the run does not repeat bit for bit",
+                former_kernel,
+                kernel,
+            )
         self.progress = Progress.from_state_dict(state["progress"])
         self.clock.before = self.saved_at = self.progress.timing.seconds
         # The state has the counts of all ranks, which rank 0 keeps on.

@@ -91,7 +91,8 @@ def test_the_first_use_compiles_and_later_ones_load_the_file(folders, monkeypatc
     path = Path(compiled().description)
     assert path.parent == folders / "cache" / f"compiled-{os.getuid()}"
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert {file.name for file in path.parent.iterdir()} == {"lock", path.name}
+    names = {"lock", path.name, f"{path.name}.sha256"}
+    assert {file.name for file in path.parent.iterdir()} == names
     assert files_in(folders / "temporary") == set()
 
 
@@ -126,6 +127,52 @@ def test_processes_that_start_together_compile_once(folders, monkeypatch):
     ]
     assert [process.wait() for process in processes] == [0] * 8
     assert calls(folders) == 1
+
+
+def cut_short(library):
+    library.write_bytes(library.read_bytes()[:8192])
+
+
+def emptied(library):
+    library.write_bytes(b"")
+
+
+def changed(library):
+    content = bytearray(library.read_bytes())
+    content[len(content) // 2] ^= 1
+    library.write_bytes(content)
+
+
+def without_digest(library):
+    library.with_name(f"{library.name}.sha256").unlink()
+
+
+def with_half_a_digest(library):
+    library.with_name(f"{library.name}.sha256").write_bytes(b"\xff12")
+
+
+def with_a_digest_alone(library):
+    library.unlink()
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "damage",
+    [cut_short, emptied, changed, without_digest, with_half_a_digest, with_a_digest_alone],
+)
+def test_a_compiled_file_that_was_damaged_is_compiled_again(damage, folders, monkeypatch):
+    """A process that loads one cut short ends with a bus error."""
+    monkeypatch.setenv("CXX", counted_compiler(folders))
+    library = Path(compiled().description)
+    damage(library)
+    (folders / "start.py").write_text(
+        "from wenet_uio.dataset.chain.compiled import compiled; assert compiled().functions"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for _ in range(2):
+        command = [preloaded.python(), str(folders / "start.py")]
+        assert subprocess.run(command, env=environment).returncode == 0
+    assert calls(folders) == 2
 
 
 @needs_compiler

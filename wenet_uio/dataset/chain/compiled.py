@@ -2,7 +2,9 @@
 
 The compiled file is kept in the cache folder for later processes, or else in the folder of
 temporary files. Its name has a digest of all that it depends on, so machines with different
-processors may share a home folder. Without a compiler the features are computed by torch and numpy.
+processors may share a home folder. Its own digest is noted beside it, and is verified before the file
+is loaded: one that was cut short would end the process with a bus error. Without a compiler the
+features are computed by torch and numpy.
 """
 
 from __future__ import annotations
@@ -26,7 +28,14 @@ from typing import NamedTuple
 
 import torch
 
-from wenet_uio.base.files import Lock, is_temporary, locked, temporary_path
+from wenet_uio.base.files import (
+    Lock,
+    digest_of,
+    is_temporary,
+    locked,
+    temporary_path,
+    written_aside,
+)
 from wenet_uio.dataset.storage.settings import cache_folder
 
 SOURCE = Path(__file__).with_name("fbank.cpp")
@@ -53,13 +62,16 @@ class Compiled(NamedTuple):
     """The path of the compiled file; without functions the reason, and how to mend it."""
 
     @property
+    def kind(self) -> str:
+        """What computes features on a CPU. Of two kinds, the features are not the same bits."""
+        return "torch and numpy" if self.functions is None else "compiled functions"
+
+    @property
     def way(self) -> str:
         """How features are computed on a CPU, for reports, without paths of the machine if all is
         well.
         """
-        if self.functions is not None:
-            return "compiled functions"
-        return f"torch and numpy ({self.description})"
+        return f"{self.kind} ({self.description})" if self.functions is None else self.kind
 
 
 class _NotCompiledError(Exception):
@@ -153,7 +165,7 @@ def _processor() -> list[str]:
 
 
 def _compiled_file(folder: Path, name: str, compiler: Sequence[str]) -> Path:
-    """Return the path of the compiled file, after compiling it if it is missing.
+    """Return the path of the compiled file, after compiling it if it is missing or damaged.
 
     Raises:
         OSError: the folder cannot be used.
@@ -165,17 +177,32 @@ def _compiled_file(folder: Path, name: str, compiler: Sequence[str]) -> Path:
         raise OSError(f"{folder}: others may write into this folder")
 
     path = folder / name
-    if path.exists():
+    if _is_whole(path):
         return path
 
     with locked(folder / "lock") as held:
         for file in folder.iterdir():  # of processes that were killed
             if is_temporary(file) and held is Lock.OURS:
                 file.unlink()
-        if not path.exists():
+        if not _is_whole(path):
+            if path.exists():
+                log.warning("%s is not the file that was compiled; it is compiled again", path)
             _compile(compiler, path)
 
     return path
+
+
+def _is_whole(path: Path) -> bool:
+    """Tell whether the file has the digest that was noted when it was compiled."""
+    try:
+        return _noted_digest(path).read_bytes() == digest_of(path).encode()
+    except FileNotFoundError:
+        return False
+
+
+def _noted_digest(path: Path) -> Path:
+    """Return the path of the file that has the digest of the compiled file."""
+    return path.with_name(f"{path.name}.sha256")
 
 
 def _compile(compiler: Sequence[str], path: Path) -> None:
@@ -184,7 +211,10 @@ def _compile(compiler: Sequence[str], path: Path) -> None:
         _run([*compiler, *FLAGS, str(SOURCE), "-o", str(temporary)])
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
+        digest = digest_of(temporary)
         temporary.replace(path)
+        with written_aside(_noted_digest(path)) as file:
+            file.write(digest.encode())
     finally:
         temporary.unlink(missing_ok=True)
 
