@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from http import HTTPStatus
 from importlib.resources import files
@@ -21,7 +21,6 @@ from wenet_uio.addons.serve.access import (
     bearer_token,
     check_host,
     check_origin,
-    check_token,
     is_allowed,
 )
 from wenet_uio.addons.serve.connections import Connections, connection_of
@@ -31,6 +30,7 @@ from wenet_uio.addons.serve.messages import LimitError, RefusedError, Start, api
 from wenet_uio.addons.serve.metrics import Metrics
 from wenet_uio.addons.serve.options import ServeOptions
 from wenet_uio.addons.serve.session import Session
+from wenet_uio.addons.serve.tokens import Account, Tokens, parse_tokens
 from wenet_uio.addons.serve.transcriptions import Transcriptions, spellable_phrases
 from wenet_uio.addons.serve.uploads import EncodingError, check_encoding
 from wenet_uio.addons.serve.wenet_dialect import WenetDialect
@@ -54,6 +54,8 @@ PAGE_HEADERS = {
 }
 STATUS_OF_LIMIT = {
     "max_uploads": HTTPStatus.SERVICE_UNAVAILABLE,
+    "token_streams": HTTPStatus.TOO_MANY_REQUESTS,
+    "token_seconds": HTTPStatus.TOO_MANY_REQUESTS,
     "max_upload_bytes": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "max_seconds": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "idle_seconds": HTTPStatus.REQUEST_TIMEOUT,
@@ -90,6 +92,8 @@ class Server:
         self.head_seconds = options.limits.head_seconds
         """Seconds for a TLS handshake too."""
         self._transcriptions = Transcriptions(recogniser, options, self._metrics)
+        tokens = [] if options.token is None else parse_tokens(options.token, "--token_file")
+        self._tokens = Tokens(tokens)
         self._reason = recogniser.obstacle
         self._sessions: set[Session] = set()
         self._clients: set[Session] = set()
@@ -243,9 +247,17 @@ class Server:
 
     async def _transcribe(self, request: web.Request) -> web.StreamResponse:
         """Answer with the text of a recording, or with its translation."""
-        check_token(bearer_token(request), self._options.token)
+        account = self._account(request)
         task = "translate" if request.path == TRANSLATIONS else "transcribe"
-        return await self._transcriptions.answer(request, task)
+        return await self._transcriptions.answer(request, task, account)
+
+    def _account(self, request: web.Request) -> Account:
+        """Return the account of the token in the headers of a request.
+
+        Raises:
+            PermissionError: the token is unknown, or is missing.
+        """
+        return self._tokens.account(bearer_token(request))
 
     async def _allow_headers(self, request: web.Request) -> web.Response:
         """Allow pages of other origins to send the headers that OpenAI's package sends."""
@@ -256,11 +268,11 @@ class Server:
         return web.Response(status=HTTPStatus.NO_CONTENT, headers=allowed)
 
     async def _list_models(self, request: web.Request) -> web.Response:
-        check_token(bearer_token(request), self._options.token)
+        self._account(request)
         return web.json_response({"object": "list", "data": [self._model_card()]})
 
     async def _show_model(self, request: web.Request) -> web.Response:
-        check_token(bearer_token(request), self._options.token)
+        self._account(request)
         name = request.match_info["name"]
         if name != self.name:
             message = f"the model {name!r:.100} does not exist; this server has {self.name!r}"
@@ -283,7 +295,7 @@ class Server:
                 **self._streaming_fields(),
                 "clients": len(self._clients),
                 "limits": asdict(self._options.limits),
-                "needs_token": self._options.token is not None,
+                "needs_token": self._tokens.needed,
             },
             status=status,
         )
@@ -315,7 +327,7 @@ class Server:
         return [trouble for pulse in pulses if (trouble := pulse.trouble(most))]
 
     async def _show_metrics(self, request: web.Request) -> web.Response:
-        check_token(bearer_token(request), self._options.token)
+        self._account(request)
         headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
         return web.Response(body=self._metrics.text(), headers=headers)
 
@@ -349,22 +361,26 @@ class Server:
         token_of_header = bearer_token(request)
         connection = connection_of(request)
 
-        def admit(start: Start) -> None:
-            """Give the client a place.
+        def admit(start: Start) -> Account:
+            """Give the client a place; return the account of its token.
 
             Raises:
-                LimitError: no place is free. Also the errors of `check_token`.
+                LimitError: no place is free, or the token has used up what it may.
+                PermissionError: the token is unknown, or is missing.
             """
-            check_token(start.token or token_of_header, self._options.token)
+            account = self._tokens.account(start.token or token_of_header)
             if len(self._clients) >= self._options.limits.max_clients:
                 raise LimitError(
                     "max_clients", f"{len(self._clients)} clients are connected; try again later"
                 )
 
+            streams_of_token.enter_context(account.stream())
             self._clients.add(session)
             self._metrics.clients.set(len(self._clients))
             connection.trust()
+            return account
 
+        streams_of_token = ExitStack()
         session = Session(
             self._engine,
             WenetDialect(self._streaming_fields()),
@@ -380,6 +396,7 @@ class Server:
         try:
             return await session.run(request, self._options.limits)
         finally:
+            streams_of_token.close()
             self._sessions.discard(session)
             self._clients.discard(session)
             self._metrics.clients.set(len(self._clients))
@@ -437,5 +454,6 @@ def _probe_answer(reasons: list[str], refusal: HTTPStatus) -> web.Response:
 
 
 def _error_answer(status: int, message: str) -> web.Response:
-    headers = {"Retry-After": "5"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+    is_for_now = status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
+    headers = {"Retry-After": "5"} if is_for_now else {}
     return web.json_response({"error": api_error(status, message)}, status=status, headers=headers)

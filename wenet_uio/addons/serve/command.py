@@ -24,6 +24,7 @@ from wenet_uio.addons.listen.endpoint import WENET_RULES, EndpointRule
 from wenet_uio.addons.listen.live import PARTIAL_MODES
 from wenet_uio.addons.listen.load import load_model
 from wenet_uio.addons.serve.options import Limits, ServeOptions
+from wenet_uio.addons.serve.tokens import parse_tokens
 from wenet_uio.base.cli import command_parser
 from wenet_uio.base.hub_address import add_revision, name_of
 from wenet_uio.base.imports import need_extra
@@ -83,7 +84,8 @@ def _add_network_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--token_file",
         metavar="FILE",
-        help=f"file with the token that clients need (default: ${TOKEN})",
+        help="file with the tokens that clients need, one a line, with limits such as name=page "
+        f"streams=4 seconds_a_minute=300 (default: ${TOKEN})",
     )
     group.add_argument(
         "--allow_origin",
@@ -202,15 +204,15 @@ def serve_options(args: argparse.Namespace) -> ServeOptions:
 
 
 def read_token(file: str | None) -> str | None:
-    """Return the token in the file, or in the environment; None: no token is needed.
+    """Return the text with the tokens in the file, or in the environment; None: none is needed.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: the token is empty.
+        ValueError: there is no token, or a line is wrong.
     """
-    token = Path(file).read_text(encoding="utf-8").strip() if file else os.environ.get(TOKEN)
-    if token == "":
-        raise ValueError(f"{file or TOKEN}: the token is empty")
+    token = Path(file).read_text(encoding="utf-8") if file else os.environ.get(TOKEN)
+    if token is not None:
+        parse_tokens(token, file or TOKEN)
     return token
 
 

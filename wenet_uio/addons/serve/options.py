@@ -73,7 +73,7 @@ class ServeOptions:
     """Most streams that are encoded together."""
     limits: Limits = field(default_factory=Limits)
     token: str | None = None
-    """Clients must give it; None: no token is needed."""
+    """Text of the token file: clients must give a token of it; None: no token is needed."""
     origins: tuple[str, ...] = ()
     """Other origins whose pages may use the server; `*`: all."""
     allow_tensors: bool = False

@@ -28,6 +28,7 @@ from wenet_uio.addons.serve.engine import Engine, Seat, StreamNews
 from wenet_uio.addons.serve.messages import LimitError, RefusedError, Start
 from wenet_uio.addons.serve.metrics import Metrics
 from wenet_uio.addons.serve.options import Limits
+from wenet_uio.addons.serve.tokens import Account, TokenLimits
 
 HEARTBEAT = 20.0
 """Seconds between pings, which keep proxies from closing a quiet connection."""
@@ -52,7 +53,7 @@ class Session:
         self,
         engine: Engine,
         dialect: Dialect,
-        admit: Callable[[Start], None],
+        admit: Callable[[Start], Account],
         open_stream: Callable[[Start], tuple[LiveStream, list[str]]],
         rate: int,
         metrics: Metrics,
@@ -62,7 +63,8 @@ class Session:
         Args:
             engine: runs the streams.
             dialect: translates the messages of the client.
-            admit: gives the client a place; raises PermissionError or LimitError if it gets none.
+            admit: gives the client a place, and returns the account of its token; raises
+                PermissionError or LimitError if it gets none.
             open_stream: returns a stream and warnings; called in a thread of its own.
             rate: sample rate of the model, in Hz.
             metrics: counters of the server.
@@ -70,6 +72,7 @@ class Session:
         self._engine, self._dialect, self._metrics = engine, dialect, metrics
         self._admit, self._open_stream = admit, open_stream
         self._has_place = False
+        self._account = Account(TokenLimits())
         self._seat: Seat | None = None
         """The stream; None: audio needs a Start."""
         self._streams = 0
@@ -100,7 +103,7 @@ class Session:
             PermissionError, LimitError: it gets none.
         """
         if not self._has_place:
-            self._admit(start)
+            self._account = self._admit(start)
             self._has_place = True
 
     async def run(self, request: web.Request, limits: Limits) -> web.WebSocketResponse:
@@ -268,7 +271,9 @@ class Session:
         if isinstance(request, Start):
             await self._start_stream(request)
         elif isinstance(request, Audio):
-            self._take_audio(request.data)
+            await self._wait_for_token()
+            if not self._ending:
+                self._take_audio(request.data)
         elif isinstance(request, Reply):
             self._queue_messages([request.message])
         elif isinstance(request, Commit):
@@ -322,7 +327,18 @@ class Session:
                 f"a stream may have {self._limits.max_seconds:g} s of audio; connect again",
             )
 
+        self._account.spend(seconds)
         self._engine.push(self._seat, samples)
+
+    async def _wait_for_token(self) -> None:
+        """Slow down a client whose token has sent more audio than it may.
+
+        Raises:
+            LimitError: it would have to wait for longer than `idle_seconds`.
+        """
+        self._account.check_seconds(self._limits.idle_seconds)
+        if wait := self._account.wait_seconds:
+            await asyncio.sleep(wait)
 
     async def _wait_for_room(self) -> None:
         """Wait until less than `queue_seconds` of audio wait to be encoded, a stream that was

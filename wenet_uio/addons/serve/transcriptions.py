@@ -39,6 +39,7 @@ from wenet_uio.addons.serve.messages import (
 from wenet_uio.addons.serve.metrics import Metrics
 from wenet_uio.addons.serve.options import ServeOptions
 from wenet_uio.addons.serve.pulse import Pulse
+from wenet_uio.addons.serve.tokens import Account
 from wenet_uio.addons.serve.uploads import Transfers, Upload
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.interruption import interruptible
@@ -62,6 +63,7 @@ class Job:
 
     upload: Upload
     task: str
+    account: Account
     feed: EventFeed | None = None
     """Takes an event for each segment; None: the answer comes at once."""
     gone: threading.Event = field(default_factory=threading.Event)
@@ -101,11 +103,12 @@ class Transcriptions:
         """End the thread."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def answer(self, request: web.Request, task: str) -> web.StreamResponse:
+    async def answer(self, request: web.Request, task: str, account: Account) -> web.StreamResponse:
         """Answer a request, at once or with an event for each segment.
 
         Args:
             task: transcribe or translate.
+            account: of the client's token.
 
         Raises:
             RefusedError: the request is wrong, or a limit is reached.
@@ -117,10 +120,11 @@ class Transcriptions:
             raise RefusedError("this model does not translate; use /v1/audio/transcriptions")
 
         self._check_room()
+        account.check_seconds()
         upload = await self._transfers.receive(request)
         # Others may have taken the places while this recording arrived.
         self._check_room()
-        job = Job(upload, task, EventFeed() if upload.streams else None)
+        job = Job(upload, task, account, EventFeed() if upload.streams else None)
         self._change_count(1)
         try:
             if job.feed is not None:
@@ -216,6 +220,8 @@ class Transcriptions:
                     "max_seconds", f"a recording may have {self._limits.max_seconds:g} s of audio"
                 )
 
+            job.account.check_seconds()
+            job.account.spend(duration)
             if info.cut_short:
                 warnings = [*warnings, info.cut_short]
             self._send_segment(job, segments, duration)
