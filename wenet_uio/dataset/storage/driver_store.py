@@ -10,10 +10,12 @@ import threading
 from collections.abc import Callable, Generator, Mapping
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 from wenet_uio.base.uris import shown
+from wenet_uio.dataset.storage.addresses import HostError, check_addresses, check_scheme
 from wenet_uio.dataset.storage.settings import oss_settings, stall
-from wenet_uio.dataset.storage.versions import DriverError, Version, check_version
+from wenet_uio.dataset.storage.versions import DriverError, RefusedError, Version, check_version
 
 BLOCK = 1 << 23
 """Bytes that a driver is asked for at a time."""
@@ -26,6 +28,8 @@ DRIVERS = {
     "hdfs": "pyarrow",
 }
 """Scheme -> package with its driver; the extras of wenet_uio have the names of the schemes."""
+BUCKETS = ("s3", "s3a", "oss", "gs", "gcs", "hf")
+"""Schemes whose URIs name a bucket or a repository; those of others name a host."""
 TAGS = ("ETag", "etag", "generation", "mtime", "LastModified", "modificationTime")
 """Fields of a driver's answer that change with the object, in the order of preference."""
 
@@ -38,11 +42,22 @@ def driver(uri: str, attempts: int = 1) -> tuple[Any, str]:
             itself.
 
     Raises:
-        DriverError: the driver is not installed; the message names the command that installs it.
+        DriverError: the scheme is not allowed, or its driver is not installed; the message names
+            the command that installs it.
+        RefusedError: the host is no store.
     """
+    check_scheme(uri)
+    if "::" in uri:  # fsspec would take the rest for another store
+        raise DriverError(f"{shown(uri)}: '::' in the name of an object is not read; rename it")
     import fsspec.core  # only here: most processes read no such store
 
     scheme = uri.partition("://")[0]
+    if scheme not in BUCKETS:
+        try:
+            check_addresses(urlsplit(uri).hostname or "")
+        except HostError as error:
+            raise RefusedError(f"{shown(uri)}: {error}") from None
+
     options: dict[str, Any] = {"use_listings_cache": False}
     if scheme in ("s3", "s3a"):
         options |= {"config_kwargs": {"retries": {"max_attempts": attempts}}}
@@ -51,7 +66,7 @@ def driver(uri: str, attempts: int = 1) -> tuple[Any, str]:
         options = {"skip_instance_cache": True, **oss_settings().credentials()}
 
     try:
-        return fsspec.core.url_to_fs(uri, **options)
+        filesystem, path = fsspec.core.url_to_fs(uri, **options)
     except ImportError as error:
         package = DRIVERS.get(scheme)
         mend = f"pip install {package}" if package else f"install the fsspec driver of {scheme}://"
@@ -61,6 +76,12 @@ def driver(uri: str, attempts: int = 1) -> tuple[Any, str]:
         ) from None
     except ValueError as error:
         raise DriverError(f"{shown(uri)}: {shown(error)}") from None
+
+    if scheme == "webhdfs":  # its answers redirect to other hosts
+        from wenet_uio.dataset.storage.http_adapter import lead_to_stores
+
+        lead_to_stores(filesystem.session)
+    return filesystem, path
 
 
 def find_version(uri: str) -> Version:
@@ -108,8 +129,8 @@ def _call(call: Callable, *args: Any, **options: Any) -> Any:
     """Call a driver, and give up after some seconds of silence, whatever timeouts the driver has.
 
     Raises:
-        ConnectionError: no answer. PermissionError: no credentials. Otherwise the error of the
-            driver.
+        ConnectionError: no answer. PermissionError: no credentials. RefusedError: the store leads to
+            a host that is none. Otherwise the error of the driver.
     """
     outcome: concurrent.futures.Future = concurrent.futures.Future()
 
@@ -124,6 +145,8 @@ def _call(call: Callable, *args: Any, **options: Any) -> Any:
         return outcome.result(stall())
     except concurrent.futures.TimeoutError:
         raise ConnectionError(f"no answer within {stall():g} s") from None
+    except HostError as error:
+        raise RefusedError(str(error)) from None
     except Exception as error:
         if "Credentials" in type(error).__name__:  # errors of botocore, which are not OSError
             raise PermissionError(shown(error)) from None

@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from wenet_uio.base.uris import server_of, shown
+from wenet_uio.dataset.storage.addresses import HostError, check_host, check_peer
 from wenet_uio.dataset.storage.settings import stall
 from wenet_uio.dataset.storage.versions import NoRangesError, RefusedError, Version, check_version
 
@@ -81,13 +82,18 @@ def _connect(uri: str) -> tuple[ftplib.FTP, str]:
 
     ftp = ftplib.FTP(timeout=stall())
     try:
+        check_host(host)
         ftp.connect(host, parts.port or ftplib.FTP_PORT)
+        assert ftp.sock is not None
+        check_peer(ftp.sock)
         ftp.login(unquote(user), unquote(password))
         ftp.voidcmd("TYPE I")
     except BaseException as error:
         ftp.close()
         if isinstance(error, ftplib.error_perm):
             raise PermissionError(f"{shown(uri)}: {error}") from None
+        if isinstance(error, HostError):
+            raise RefusedError(f"{shown(uri)}: {error}") from None
         raise
 
     return ftp, f"/{unquote(path)}"

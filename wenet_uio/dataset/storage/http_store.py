@@ -125,7 +125,11 @@ class _Sessions(threading.local):
     def _new(self) -> requests.Session:
         import requests
 
-        return requests.Session()
+        from wenet_uio.dataset.storage.http_adapter import lead_to_stores
+
+        session = requests.Session()
+        lead_to_stores(session)
+        return session
 
 
 @cache

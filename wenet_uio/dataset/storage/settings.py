@@ -31,6 +31,7 @@ STORE_VARIABLES = {
 """Scheme -> variables with the endpoint and credentials of the store. Drivers may use files and
 services as well."""
 
+STORES = "WENET_UIO_STORES"
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 HTTP_VARIABLES = (
     *PROXIES,
@@ -120,6 +121,13 @@ def stall() -> float:
     the deadline.
     """
     return max(0.2, deadline() / 10)
+
+
+def further_stores() -> frozenset[str]:
+    """Return schemes of further drivers, and hosts, that lists may name: WENET_UIO_STORES, such as
+    `abfs,169.254.7.1`.
+    """
+    return frozenset(re.findall(r"[^\s,]+", os.environ.get(STORES, "").lower()))
 
 
 def ais_endpoint() -> str | None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from wenet_uio.base.uris import is_shown_form
 from wenet_uio.dataset.storage import driver_store, ftp_store, http_store
+from wenet_uio.dataset.storage.addresses import check_scheme
 from wenet_uio.dataset.storage.versions import DriverError, Version
 
 
@@ -55,7 +56,8 @@ def transport(uri: str) -> Transport:
     """Return the transport of a URI.
 
     Raises:
-        DriverError: the URI is only the shown form of one with a password or signature.
+        DriverError: the URI is only the shown form of one with a password or signature, or its
+            scheme is not allowed.
     """
     if is_shown_form(uri):
         raise DriverError(
@@ -63,4 +65,5 @@ def transport(uri: str) -> Transport:
             "train.yaml; "
             "name the original list or config"
         )
+    check_scheme(uri)
     return TRANSPORTS.get(uri.partition("://")[0], DRIVER)
