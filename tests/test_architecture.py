@@ -24,7 +24,7 @@ base.cli commands base.executor base.run_files base.pages base
 config audio text scoring
 dataset.batch_memory dataset.types dataset.randomness dataset.frames dataset.filters
 dataset.storage dataset.formats dataset.corpus dataset.plan dataset.chain
-dataset.ledger dataset.options dataset.cursor dataset.read_ahead dataset.sources dataset.kinds dataset.reader
+dataset.ledger dataset.options dataset.cursor dataset.sources dataset.kinds dataset.reader
 dataset.workers dataset.loader dataset.open dataset.dataset dataset
 prepare prepare.diagnose models search export train families bin __main__ addons
 """

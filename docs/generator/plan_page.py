@@ -10,8 +10,8 @@ from pathlib import Path
 
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.dataset.corpus.mixture import Passes
 from wenet_uio.dataset.corpus.open_list import open_list
-from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.plan.measure import measure_of
 from wenet_uio.prepare.diagnose.plan_page import PlanPage

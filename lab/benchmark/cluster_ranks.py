@@ -20,12 +20,11 @@ from cluster import Cluster, Events, Network, Node, Outcome
 
 from wenet_uio.dataset.corpus.base import Corpus, RemoteObject
 from wenet_uio.dataset.corpus.shard_corpus import OPEN_SHARDS
-from wenet_uio.dataset.cursor import Cursor, Work
+from wenet_uio.dataset.cursor import Cursor, ReadAhead, Work
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan
 from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import Measure
-from wenet_uio.dataset.read_ahead import ReadAhead
 from wenet_uio.dataset.reader import READERS
 
 SEED = 777

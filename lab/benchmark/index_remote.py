@@ -31,7 +31,7 @@ from slow_server import serve
 
 from wenet_uio.base.cli import run
 from wenet_uio.base.files import read_lines
-from wenet_uio.dataset.corpus.indexing import build_index
+from wenet_uio.dataset.corpus.open_list import build_index
 from wenet_uio.dataset.formats.data_list import DataType, RawLine
 from wenet_uio.dataset.storage.settings import parse_bytes
 

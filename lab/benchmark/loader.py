@@ -65,8 +65,7 @@ from provenance import benchmark_parser, cpu_seconds, provenance
 
 from wenet_uio.base.cli import run
 from wenet_uio.base.executor import Executor
-from wenet_uio.dataset.corpus.indexing import kept_folder
-from wenet_uio.dataset.corpus.shard_index import shard_index
+from wenet_uio.dataset.corpus.shard_index import kept_folder, shard_index
 from wenet_uio.dataset.formats.data_list import RawLine, parse_raw_line
 from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
 from wenet_uio.prepare.shard_job import Storing

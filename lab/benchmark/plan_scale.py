@@ -25,8 +25,7 @@ from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.base import Corpus, Facts, StoredCorpus
 from wenet_uio.dataset.corpus.columns import read_columns, write_columns
 from wenet_uio.dataset.corpus.index import Rows, Summary
-from wenet_uio.dataset.corpus.mixture import Mixture, WeightedCorpus
-from wenet_uio.dataset.corpus.passes import Passes
+from wenet_uio.dataset.corpus.mixture import Mixture, Passes, WeightedCorpus
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.plan.measure import measure_of
 from wenet_uio.dataset.types import SampleRef, Utterance

@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any
 from provenance import benchmark_parser, provenance
 
 from wenet_uio.base.cli import run
-from wenet_uio.dataset.corpus.indexing import index_of
+from wenet_uio.dataset.corpus.open_list import index_of
 
 if TYPE_CHECKING:
     from wenet_uio.dataset.formats.data_list import DataType
@@ -70,7 +70,7 @@ def write_list(path: Path, utterances: int, data_type: DataType, files: int) -> 
     """Write a raw or shard list beside the folder of audio; every shard contains all files."""
     from corpus import write_audio
 
-    from wenet_uio.dataset.corpus.indexing import THREADS
+    from wenet_uio.dataset.corpus.open_list import THREADS
     from wenet_uio.dataset.corpus.shard_index import sidecar_of
     from wenet_uio.prepare.list_making import make_shard_list
     from wenet_uio.prepare.sharding import ShardOptions
@@ -95,7 +95,7 @@ def write_list(path: Path, utterances: int, data_type: DataType, files: int) -> 
 
 def index(path: Path, data_type: DataType) -> dict[str, float]:
     """Index a list: CPU time, memory."""
-    from wenet_uio.dataset.corpus.indexing import ensure_index
+    from wenet_uio.dataset.corpus.open_list import ensure_index
 
     began = time.process_time()
     ensure_index(str(path), data_type)

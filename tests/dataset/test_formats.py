@@ -16,8 +16,7 @@ from tests.support.data.tars import wav, write_tar
 from tests.support.storage.servers import FaultyServer
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.config.source import parse_source
-from wenet_uio.dataset.corpus.indexing import build_index
-from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.corpus.open_list import build_index, open_list
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.formats.data_list import RawLine, read_shard_list
 from wenet_uio.dataset.formats.lhotse_cuts import list_of_cuts

@@ -11,8 +11,8 @@ from tests.support.data.nemo import tarred_source, write_tarred
 from tests.support.data.tars import everything, wav
 from wenet_uio.config import ConfigError, parse_config
 from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.dataset.corpus.mixture import Passes
 from wenet_uio.dataset.corpus.open_list import open_list
-from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.corpus.token_counts import TokenCounted
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.formats.errors import ListError

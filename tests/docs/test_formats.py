@@ -17,7 +17,7 @@ from wenet_uio.bin import train
 from wenet_uio.config import parse_config
 from wenet_uio.dataset import Ledger, LoaderOptions, SampleRef, build_loader, open_corpus
 from wenet_uio.dataset.corpus.columns import MAGIC, read_columns
-from wenet_uio.dataset.corpus.shard_scan import pages_of
+from wenet_uio.dataset.corpus.shard_index import pages_of
 from wenet_uio.dataset.formats.data_list import RawLine, parse_raw_line
 from wenet_uio.models.cmvn import load_cmvn
 from wenet_uio.prepare.list_making import make_raw_list

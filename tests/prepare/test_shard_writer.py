@@ -4,8 +4,7 @@ import tarfile
 import pytest
 
 from tests.support.data.tars import wav
-from wenet_uio.dataset.corpus.shard_index import sidecar_of
-from wenet_uio.dataset.corpus.shard_scan import scan_shard
+from wenet_uio.dataset.corpus.shard_index import scan_shard, sidecar_of
 from wenet_uio.dataset.formats.data_list import ShardFiles
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
 from wenet_uio.dataset.formats.tar_members import END_BYTES

@@ -24,7 +24,7 @@ from wenet_uio.base.cli import add_json, command_parser, print_json, run
 from wenet_uio.base.files import require_writable
 from wenet_uio.base.messages import note
 from wenet_uio.config import Config, load_config
-from wenet_uio.dataset.chain.model_bounds import CtcFrames
+from wenet_uio.dataset.chain.tokens import CtcFrames
 from wenet_uio.dataset.corpus.unread_audio import looking_again
 from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.models.build import build_model

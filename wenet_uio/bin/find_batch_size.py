@@ -20,7 +20,7 @@ import torch
 
 from wenet_uio.base.cli import command_parser, run
 from wenet_uio.config.command_line import add_override_option
-from wenet_uio.dataset.corpus.passes import Passes
+from wenet_uio.dataset.corpus.mixture import Passes
 from wenet_uio.dataset.open import open_filtered, read_source
 from wenet_uio.dataset.plan.duration_bins import worst_shapes
 from wenet_uio.prepare.sharding import parse_size

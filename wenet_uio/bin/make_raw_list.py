@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from wenet_uio.base.cli import command_parser, run
 from wenet_uio.base.executor import add_executor_options, make_executor
 from wenet_uio.base.options import positive_int
-from wenet_uio.dataset.corpus.indexing import THREADS
+from wenet_uio.dataset.corpus.open_list import THREADS
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
 from wenet_uio.prepare.kaldi_tables import add_table_options, read_option_tables
 from wenet_uio.prepare.list_making import make_raw_list, tell_outcome

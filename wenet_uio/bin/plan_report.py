@@ -21,7 +21,7 @@ from wenet_uio.base.cli import add_json, command_parser, print_json, run
 from wenet_uio.base.messages import note, warn_once
 from wenet_uio.config import load_config
 from wenet_uio.dataset.corpus.base import Corpus
-from wenet_uio.dataset.corpus.passes import Passes
+from wenet_uio.dataset.corpus.mixture import Passes
 from wenet_uio.dataset.corpus.unread_audio import looking_again
 from wenet_uio.dataset.open import open_for, read_source
 from wenet_uio.prepare.diagnose.plan_page import PlanPage

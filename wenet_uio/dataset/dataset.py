@@ -22,8 +22,7 @@ from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.dataset.chain.augment import TwoViews, augmentations
 from wenet_uio.dataset.chain.deferred import Defer
 from wenet_uio.dataset.chain.features import feature_operators
-from wenet_uio.dataset.chain.model_bounds import RequireCtcPath, RequirePositions
-from wenet_uio.dataset.chain.tokens import Filter, Tokenize
+from wenet_uio.dataset.chain.tokens import Filter, RequireCtcPath, RequirePositions, Tokenize
 from wenet_uio.dataset.chain.user import user_operator
 from wenet_uio.dataset.chain.waveform import Resample, SpeedPerturb
 from wenet_uio.dataset.chain.waveform_augment import waveform_augmentations

@@ -17,12 +17,11 @@ from torch.utils.data import Dataset, get_worker_info
 
 from wenet_uio.audio.read import audio_info, read_audio
 from wenet_uio.base.messages import warn_once
-from wenet_uio.dataset.cursor import Cursor, Work, works
+from wenet_uio.dataset.cursor import Cursor, ReadAhead, Work, works
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.ledger import NOT_INDEXED
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.plan.measure import utterance_seconds
-from wenet_uio.dataset.read_ahead import ReadAhead
 from wenet_uio.dataset.storage.prefetch import Prefetch
 from wenet_uio.dataset.types import AudioUtterance, Batch, CollatedBatch, SampleRef
 from wenet_uio.dataset.workers import Workers

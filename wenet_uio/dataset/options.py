@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import distributed
 
-from wenet_uio.dataset.chain.model_bounds import CtcFrames
+from wenet_uio.dataset.chain.tokens import CtcFrames
 from wenet_uio.dataset.ledger import Ledger
 from wenet_uio.dataset.types import Example
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from wenet_uio.dataset.chain.model_bounds import CtcFrames
+from wenet_uio.dataset.chain.tokens import CtcFrames
 from wenet_uio.models.ctc import Intermediate
 from wenet_uio.models.encoder import Encoder
 from wenet_uio.models.layered_encoder import LayeredEncoder

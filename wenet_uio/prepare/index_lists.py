@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 from wenet_uio.base.executor import Executor, chunks
 from wenet_uio.dataset.corpus.index import Summary
-from wenet_uio.dataset.corpus.indexing import (
+from wenet_uio.dataset.corpus.open_list import (
+    ListSource,
     any_remote,
     check_shard_files,
     ensure_index,
     entries_outside,
     index_shards,
 )
-from wenet_uio.dataset.corpus.open_list import ListSource
 from wenet_uio.dataset.formats.list_file import read_shards
 from wenet_uio.dataset.formats.sample_layout import Layout
 

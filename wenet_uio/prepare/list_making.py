@@ -13,7 +13,7 @@ from wenet_uio.base.executor import Executor
 from wenet_uio.base.files import written_aside
 from wenet_uio.base.messages import note
 from wenet_uio.base.uris import shown_values
-from wenet_uio.dataset.corpus.indexing import THREADS, build_index
+from wenet_uio.dataset.corpus.open_list import THREADS, build_index
 from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.prepare.shard_folder import clear_temporaries, only_run_in, remove_stale, take_over

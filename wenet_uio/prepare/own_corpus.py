@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from wenet_uio.dataset.corpus.indexing import THREADS
+from wenet_uio.dataset.corpus.open_list import THREADS
 from wenet_uio.dataset.formats.data_list import RawLine, with_distinct_keys
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import Audio

@@ -15,8 +15,7 @@ import numpy as np
 
 from wenet_uio.base.files import written_aside
 from wenet_uio.dataset.corpus.index import Entry, Rows, rows_of, write_index
-from wenet_uio.dataset.corpus.shard_index import sidecar_of
-from wenet_uio.dataset.corpus.shard_scan import pages_of, record_of
+from wenet_uio.dataset.corpus.shard_index import pages_of, record_of, sidecar_of
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.tar_headers import BLOCK
 from wenet_uio.dataset.formats.tar_members import END_BYTES

@@ -16,7 +16,7 @@ from tests.dataset.plan.test_epoch_plan import POLICIES, measure
 from tests.dataset.plan.test_joined_entries import joined
 from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.base import pages
-from wenet_uio.dataset.corpus.passes import Passes
+from wenet_uio.dataset.corpus.mixture import Passes
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.types import SampleRef
 from wenet_uio.prepare.diagnose import plan_page

@@ -6,7 +6,7 @@ import torch
 from torch.nn.functional import ctc_loss
 
 from tests.support.data.loading import assert_left_out, loader
-from wenet_uio.dataset.chain.model_bounds import (
+from wenet_uio.dataset.chain.tokens import (
     NO_CTC_PATH,
     TOO_MANY_TOKENS,
     CtcFrames,

@@ -4,9 +4,8 @@ import pytest
 from tests.support.data.mixtures import mixture
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.index import Stored
-from wenet_uio.dataset.corpus.mixture import Mixture, WeightedCorpus
+from wenet_uio.dataset.corpus.mixture import Mixture, Passes, WeightedCorpus
 from wenet_uio.dataset.corpus.open_list import open_list
-from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.corpus.shard_corpus import ShardCorpus
 from wenet_uio.dataset.corpus.token_counts import TokenCounted
 from wenet_uio.dataset.plan.measure import measure_of

@@ -9,9 +9,8 @@ import pytest
 from tests.support.data.loading import TOKENIZER
 from tests.support.data.packing import pack
 from tests.support.data.tars import wav, write_tar
-from wenet_uio.dataset.corpus.indexing import build_index
 from wenet_uio.dataset.corpus.mixture import Mixture, WeightedCorpus
-from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.corpus.open_list import build_index, open_list
 from wenet_uio.dataset.corpus.token_counts import TokenCounted
 from wenet_uio.prepare.sharding import ShardOptions
 

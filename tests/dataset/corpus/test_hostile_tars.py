@@ -9,8 +9,7 @@ import pytest
 from tests.support.data.checking import check
 from tests.support.data.hostile_tars import END, TAR, TARS, sample
 from tests.support.data.tars import everything
-from wenet_uio.dataset.corpus.indexing import build_index
-from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.corpus.open_list import build_index, open_list
 from wenet_uio.dataset.formats.tar_members import read_members
 from wenet_uio.dataset.types import SampleRef
 

@@ -3,7 +3,7 @@ import os
 import numpy as np
 
 from wenet_uio.dataset.corpus.index import COLUMNS, Entry, read_index, rows_of, write_index
-from wenet_uio.dataset.corpus.indexing import ensure_index, index_of
+from wenet_uio.dataset.corpus.open_list import ensure_index, index_of
 
 ENTRIES = [
     Entry("a", 8000, 16000, 3, 0, 44),

@@ -12,9 +12,9 @@ from tests.support.data.read_only import lock_folder, open_folder, shared_folder
 from tests.support.data.tars import everything, wav, write_tar
 from wenet_uio.base.files import append_line, read_lines
 from wenet_uio.config.source import parse_source
-from wenet_uio.dataset.corpus import indexing, shard_index
-from wenet_uio.dataset.corpus.indexing import index_of
-from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.corpus import open_list as list_opening
+from wenet_uio.dataset.corpus import shard_index
+from wenet_uio.dataset.corpus.open_list import index_of, open_list
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
 from wenet_uio.dataset.kinds.text import TextCorpus
 from wenet_uio.dataset.open import open_corpus
@@ -64,7 +64,7 @@ def test_lists_in_a_read_only_folder_are_indexed_into_the_cache_once(shared, mon
     with unprivileged():
         found = {kind: everything(open_list(path, kind)) for kind, path in lists.items()}
         with monkeypatch.context() as patch:
-            patch.setattr(indexing, "index_lines_of", None)  # calling it again would fail
+            patch.setattr(list_opening, "index_lines_of", None)  # calling it again would fail
             patch.setattr(shard_index, "scan_shard", None)
             again = {kind: everything(open_list(path, kind)) for kind, path in lists.items()}
     assert {kind: [u.key for u in utterances] for kind, utterances in again.items()} == {
@@ -180,13 +180,13 @@ def test_without_any_folder_to_write_the_error_names_the_places(shared, monkeypa
 
 
 def _rank(shards, log, barrier, results):
-    build = indexing.index_lines_of
+    build = list_opening.index_lines_of
 
     def counted(*args, **keywords):
         append_line(log, {"pid": os.getpid()})
         return build(*args, **keywords)
 
-    indexing.index_lines_of = counted
+    list_opening.index_lines_of = counted
     with unprivileged():
         barrier.wait(60)
         corpus = open_list(shards, "shard")
@@ -229,7 +229,7 @@ def test_a_list_that_changes_while_it_is_indexed_is_indexed_again(make_lists, mo
     path = make_lists(12)["raw"]
     lines = Path(path).read_text().splitlines(keepends=True)
     Path(path).write_text("".join(lines[:5]))
-    columns = indexing.raw_index
+    columns = list_opening.raw_index
 
     def slow(*args):
         found = columns(*args)
@@ -237,6 +237,6 @@ def test_a_list_that_changes_while_it_is_indexed_is_indexed_again(make_lists, mo
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(indexing, "raw_index", slow)
+        patch.setattr(list_opening, "raw_index", slow)
         open_list(path, "raw")
     assert len(everything(open_list(path, "raw"))) == 12

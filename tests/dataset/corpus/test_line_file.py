@@ -6,8 +6,12 @@ import pytest
 
 from tests.support.data.tars import everything
 from wenet_uio.dataset.corpus.index import TEXT_ONLY, Entry
-from wenet_uio.dataset.corpus.indexing import ensure_index, index_of_file, open_list_file
-from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.corpus.open_list import (
+    ensure_index,
+    index_of_file,
+    open_list,
+    open_list_file,
+)
 from wenet_uio.dataset.corpus.raw_corpus import indexed_lines
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT

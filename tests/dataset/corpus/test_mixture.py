@@ -8,8 +8,7 @@ from tests.support.data.mixtures import MEASURE, mixture, taken
 from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.dataset.corpus.mixture import Mixture, WeightedCorpus, exact_quotas
-from wenet_uio.dataset.corpus.passes import Passes
+from wenet_uio.dataset.corpus.mixture import Mixture, Passes, WeightedCorpus, exact_quotas
 from wenet_uio.dataset.cursor import Cursor
 from wenet_uio.dataset.options import LoaderOptions
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan

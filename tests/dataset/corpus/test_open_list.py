@@ -11,8 +11,7 @@ import pytest
 
 from tests.support.data.tars import everything
 from wenet_uio.dataset.corpus import shard_corpus
-from wenet_uio.dataset.corpus.indexing import build_index, ensure_index, index_of
-from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.corpus.open_list import build_index, ensure_index, index_of, open_list
 from wenet_uio.dataset.corpus.shard_corpus import Recent
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
 from wenet_uio.dataset.formats.errors import ListError

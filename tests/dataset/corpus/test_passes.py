@@ -5,8 +5,7 @@ import pytest
 
 from tests.support.data.mixtures import mixture, taken
 from tests.support.data.synthetic import IndexOnlyCorpus
-from wenet_uio.dataset.corpus.mixture import Mixture, WeightedCorpus
-from wenet_uio.dataset.corpus.passes import Passes
+from wenet_uio.dataset.corpus.mixture import Mixture, Passes, WeightedCorpus
 
 
 def test_every_pass_of_a_plain_corpus_is_the_corpus_and_has_no_state():

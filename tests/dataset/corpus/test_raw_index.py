@@ -8,8 +8,7 @@ from wenet_uio.audio.decoders import AudioError, AudioInfo
 from wenet_uio.audio.read import audio_info
 from wenet_uio.dataset.corpus import raw_index
 from wenet_uio.dataset.corpus.index import NOMINAL_RATE, Entry
-from wenet_uio.dataset.corpus.indexing import THREADS
-from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.corpus.open_list import THREADS, open_list
 from wenet_uio.dataset.corpus.raw_index import RATE_LINES, entry_of, nominal_rate_of
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.list_file import DataList, LineFile

@@ -19,7 +19,7 @@ from wenet_uio.base.executor import Executor
 from wenet_uio.base.messages import said_once
 from wenet_uio.dataset.corpus import remote_audio
 from wenet_uio.dataset.corpus.index import ListIndex
-from wenet_uio.dataset.corpus.indexing import build_index
+from wenet_uio.dataset.corpus.open_list import build_index
 from wenet_uio.dataset.storage import objects, ranged_object
 
 LONG = wav(20.0, rate=8000)

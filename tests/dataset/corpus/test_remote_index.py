@@ -24,11 +24,9 @@ from wenet_uio.audio.read import audio_info
 from wenet_uio.base.crashes import careful
 from wenet_uio.base.messages import said_once
 from wenet_uio.dataset.corpus import remote_index
-from wenet_uio.dataset.corpus.indexing import build_index
-from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.corpus.open_list import build_index, open_list
 from wenet_uio.dataset.corpus.remote_index import scan_by_range, update_kept_index
-from wenet_uio.dataset.corpus.shard_index import same_rows
-from wenet_uio.dataset.corpus.shard_scan import scan_shard
+from wenet_uio.dataset.corpus.shard_index import same_rows, scan_shard
 from wenet_uio.dataset.formats.data_list import ShardFiles
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
 from wenet_uio.dataset.storage import objects, ranged_object

@@ -17,8 +17,7 @@ from wenet_uio.base.messages import said_once
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.dataset.corpus import repeats
-from wenet_uio.dataset.corpus.indexing import build_index
-from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.corpus.open_list import build_index, open_list
 from wenet_uio.dataset.corpus.repeats import KeyHashes, repeats_in_shards
 from wenet_uio.dataset.dataset import build_loader
 from wenet_uio.dataset.open import open_corpus

@@ -14,8 +14,7 @@ from tests.support.data.tars import everything, wav, write_tar
 from tests.support.storage.servers import serving
 from wenet_uio.dataset.corpus import shard_corpus
 from wenet_uio.dataset.corpus.index import COLUMNS, read_index, write_index
-from wenet_uio.dataset.corpus.indexing import build_index
-from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.corpus.open_list import build_index, open_list
 from wenet_uio.dataset.corpus.shard_corpus import Recent
 from wenet_uio.dataset.corpus.shard_index import sidecar_of
 from wenet_uio.dataset.formats.errors import ListError

@@ -12,8 +12,7 @@ from tests.dataset.corpus.test_shard_corpus import KEYS, audio_of, write_list
 from tests.support.data.hostile_tars import member
 from tests.support.data.tars import wav, write_tar
 from wenet_uio.dataset.corpus.index import read_index, write_index
-from wenet_uio.dataset.corpus.indexing import build_index, index_of
-from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.corpus.open_list import build_index, index_of, open_list
 from wenet_uio.dataset.corpus.shard_index import LOST, STALE, shard_index, sidecar_of
 from wenet_uio.dataset.types import SampleRef
 

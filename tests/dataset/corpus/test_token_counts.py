@@ -2,8 +2,8 @@ from pathlib import Path
 
 from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.dataset.corpus import token_counts
+from wenet_uio.dataset.corpus.mixture import Passes
 from wenet_uio.dataset.corpus.open_list import open_list
-from wenet_uio.dataset.corpus.passes import Passes
 from wenet_uio.dataset.open import open_corpus
 from wenet_uio.text.char import CharSplitter
 from wenet_uio.text.labels import Tokenizer

@@ -21,7 +21,7 @@ from wenet_uio.audio.read import audio_info
 from wenet_uio.bin import check_data, index_data, plan_report
 from wenet_uio.dataset.corpus import raw_index
 from wenet_uio.dataset.corpus.index import ListIndex
-from wenet_uio.dataset.corpus.indexing import build_index, ensure_index, index_of
+from wenet_uio.dataset.corpus.open_list import build_index, ensure_index, index_of
 from wenet_uio.dataset.corpus.unread_audio import looking_again
 from wenet_uio.dataset.kinds.conversation import ConversationCorpus
 from wenet_uio.dataset.open import open_corpus

@@ -9,7 +9,7 @@ import pytest
 from tests.support.data.tars import wav, write_tar
 from wenet_uio.base.files import digest_of
 from wenet_uio.dataset.corpus.columns import read_columns
-from wenet_uio.dataset.corpus.indexing import index_of
+from wenet_uio.dataset.corpus.open_list import index_of
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.list_file import TYPE_LINES, DataList, FileState, LineFile
 from wenet_uio.dataset.open import open_corpus

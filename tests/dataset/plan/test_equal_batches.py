@@ -9,8 +9,7 @@ from tests.dataset.plan.test_joined_entries import POLICIES, TextOnly
 from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.dataset.corpus.mixture import Mixture, WeightedCorpus
-from wenet_uio.dataset.corpus.passes import Passes
+from wenet_uio.dataset.corpus.mixture import Mixture, Passes, WeightedCorpus
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan
 from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import measure_of

@@ -11,8 +11,7 @@ from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.index import TEXT_ONLY, shard_table, summary_of
-from wenet_uio.dataset.corpus.mixture import Mixture, WeightedCorpus
-from wenet_uio.dataset.corpus.passes import Passes
+from wenet_uio.dataset.corpus.mixture import Mixture, Passes, WeightedCorpus
 from wenet_uio.dataset.plan.entry_policy import entry_policy_of
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan
 from wenet_uio.dataset.plan.lanes import Division

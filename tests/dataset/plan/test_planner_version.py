@@ -10,8 +10,7 @@ import pytest
 from tests.dataset.plan.test_epoch_plan import small_scales
 from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.dataset.corpus.mixture import Mixture, WeightedCorpus
-from wenet_uio.dataset.corpus.passes import Passes
+from wenet_uio.dataset.corpus.mixture import Mixture, Passes, WeightedCorpus
 from wenet_uio.dataset.plan import groups
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.plan.lanes import PLANNERS

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.storage.servers import serving
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.dataset.sources.remote_manifest import local_manifest
+from wenet_uio.dataset.sources.lists import local_manifest
 
 LINES = b'{"audio_filepath": "a.wav", "text": "one", "duration": 1.0}\n' * 20
 WHOLE = gzip.compress(LINES)

@@ -15,10 +15,8 @@ from tests.support.data.hostile_tars import header, long_name, member
 from tests.support.data.tars import everything, wav
 from tests.support.storage.servers import serving
 from wenet_uio.dataset.corpus.index import read_index, write_index
-from wenet_uio.dataset.corpus.indexing import build_index
-from wenet_uio.dataset.corpus.open_list import open_list
-from wenet_uio.dataset.corpus.shard_index import sidecar_of
-from wenet_uio.dataset.corpus.shard_scan import pages_of
+from wenet_uio.dataset.corpus.open_list import build_index, open_list
+from wenet_uio.dataset.corpus.shard_index import pages_of, sidecar_of
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.prepare.diagnose.findings import LOSSES
 from wenet_uio.prepare.shard_writer import PackedSample, write_shard

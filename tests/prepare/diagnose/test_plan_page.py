@@ -4,8 +4,7 @@ import pytest
 from tests.support.data.synthetic import IndexOnlyCorpus
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.dataset.corpus.mixture import Mixture, WeightedCorpus
-from wenet_uio.dataset.corpus.passes import Passes
+from wenet_uio.dataset.corpus.mixture import Mixture, Passes, WeightedCorpus
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.plan.lanes import Division
 from wenet_uio.dataset.plan.measure import measure_of

@@ -24,8 +24,7 @@ from tests.support.data.packing import pack
 from tests.support.data.read_only import lock_folder, open_folder, unprivileged
 from wenet_uio.base.files import MARK, MARK_TEXT, new_folder_aside
 from wenet_uio.dataset.chain import compiled
-from wenet_uio.dataset.corpus.indexing import ensure_index
-from wenet_uio.dataset.corpus.open_list import open_list
+from wenet_uio.dataset.corpus.open_list import ensure_index, open_list
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT
 from wenet_uio.dataset.kinds.conversation import ConversationCorpus

@@ -17,9 +17,9 @@ from wenet_uio.dataset.sources.lists import (
     expanded,
     folder_beside,
     listed,
+    local_manifest,
     write_shard_list,
 )
-from wenet_uio.dataset.sources.remote_manifest import local_manifest
 
 SEPARATOR = re.compile(r",(?![^{]*\})\s*")
 """A comma between two paths, outside of braces: `{a,b}` is a pattern."""

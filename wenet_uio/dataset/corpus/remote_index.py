@@ -30,8 +30,14 @@ from wenet_uio.dataset.corpus.index import (
     read_index,
     write_index,
 )
-from wenet_uio.dataset.corpus.shard_index import Comparison, kept_path, lost_since, stale
-from wenet_uio.dataset.corpus.shard_scan import scan, scan_shard
+from wenet_uio.dataset.corpus.shard_index import (
+    Comparison,
+    kept_path,
+    lost_since,
+    scan,
+    scan_shard,
+    stale,
+)
 from wenet_uio.dataset.formats.data_list import ShardFiles
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.sample_layout import Layout, is_audio, split_name

@@ -15,10 +15,8 @@ import numpy as np
 
 from wenet_uio.dataset.corpus.base import Facts, Numbers, RemoteObject, StoredCorpus
 from wenet_uio.dataset.corpus.index import ListIndex, Rows, Stored, rows_of_shards
-from wenet_uio.dataset.corpus.indexing import kept_folder
 from wenet_uio.dataset.corpus.remote_index import kept_index
-from wenet_uio.dataset.corpus.shard_index import shard_index
-from wenet_uio.dataset.corpus.shard_scan import pages_of
+from wenet_uio.dataset.corpus.shard_index import kept_folder, pages_of, shard_index
 from wenet_uio.dataset.formats.data_list import ShardFiles
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout, is_member_of

@@ -37,8 +37,7 @@ from wenet_uio.dataset.formats.data_list import KEY, lines_of, reason_to_skip, v
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import one_word
 from wenet_uio.dataset.kinds.kind import Reading, SampleKind
-from wenet_uio.dataset.sources.lists import expanded
-from wenet_uio.dataset.sources.remote_manifest import local_manifest
+from wenet_uio.dataset.sources.lists import expanded, local_manifest
 from wenet_uio.dataset.types import (
     Example,
     ExampleToSpeak,

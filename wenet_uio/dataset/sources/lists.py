@@ -4,8 +4,11 @@ share: lists that are written for files of other tools, once, beside these files
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import json
 import os
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +16,14 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
+from wenet_uio.base.files import naming, written_aside
+from wenet_uio.base.uris import shown
 from wenet_uio.config.source import SourceConf, SourceType
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.open_list import ListSource
-from wenet_uio.dataset.formats.data_list import ShardFiles
+from wenet_uio.dataset.formats.data_list import AUDIO, ShardFiles, values_of
+from wenet_uio.dataset.formats.errors import ListError
+from wenet_uio.dataset.formats.keys import without_query
 from wenet_uio.dataset.formats.patterns import expand
 from wenet_uio.dataset.formats.sample_layout import KeyEnds, Layout
 from wenet_uio.dataset.storage import objects
@@ -177,3 +184,56 @@ def _shard_lists(conf: ShardConf) -> list[ListSource]:
 
 RAW = listed(RawConf, _raw_lists)
 SHARD = listed(ShardConf, _shard_lists)
+
+
+def local_manifest(path: str) -> str:
+    """Return a raw list of the manifest at `path`: the manifest, or of a remote one a copy whose
+    audio has absolute URIs.
+
+    Raises:
+        OSError: the manifest cannot be read. ListError: its gzip is damaged.
+    """
+    if not objects.is_remote(path):
+        return path
+
+    digest = hashlib.blake2b(path.encode(), digest_size=8).hexdigest()
+    name = Path(without_query(path)).name
+    copy = cache_folder() / "lists" / f"{digest}.{name.removesuffix('.gz')}"
+    try:
+        with (
+            objects.open_or_hold(path) as stored,
+            gzip.open(stored) if name.endswith(".gz") else stored as file,
+            naming(shown(path)),
+        ):
+            lines = b"".join(_make_audio_absolute(line, path) for line in file)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ListError(
+            f"{shown(path)}: cut short or damaged ({error}); compress the manifest again"
+        ) from None
+
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    if not copy.is_file() or copy.read_bytes() != lines:  # an equal copy keeps its index
+        with written_aside(copy) as file:
+            file.write(lines)
+
+    return str(copy)
+
+
+def _make_audio_absolute(line: bytes, uri: str) -> bytes:
+    """Return a line of the remote manifest `uri`, with the URI of its audio in place of a path
+    relative to the manifest.
+
+    Lines that are no JSON objects stay as they are; indexing names them.
+    """
+    try:
+        values = values_of(line)
+    except ListError:
+        return line
+
+    folder = without_query(uri).rpartition("/")[0]
+    for name in AUDIO:
+        wav = values.get(name)
+        if isinstance(wav, str) and not objects.is_remote(wav) and not wav.startswith("/"):
+            values[name] = f"{folder}/{wav}"
+
+    return json.dumps(values, ensure_ascii=False).encode() + b"\n"

@@ -24,7 +24,7 @@ from wenet_uio.config.mixture import MixtureConf
 from wenet_uio.config.nemo import SENTENCEPIECE_MODEL
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
-from wenet_uio.dataset.corpus.passes import Passes
+from wenet_uio.dataset.corpus.mixture import Passes
 from wenet_uio.dataset.formats.data_list import DataType
 from wenet_uio.dataset.open import open_filtered, read_source
 from wenet_uio.dataset.plan.duration_bins import OUTLIER, duration_bins, token_bins

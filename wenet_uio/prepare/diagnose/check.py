@@ -19,7 +19,7 @@ import numpy as np
 
 from wenet_uio.base.executor import Executor, chunks
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.dataset.chain.model_bounds import CtcFrames
+from wenet_uio.dataset.chain.tokens import CtcFrames
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
 from wenet_uio.dataset.open import as_planned

@@ -17,7 +17,7 @@ from typing import BinaryIO, NamedTuple
 from wenet_uio.base.files import written_aside
 from wenet_uio.base.uris import shown
 from wenet_uio.dataset.corpus.base import Corpus
-from wenet_uio.dataset.corpus.indexing import index_shard
+from wenet_uio.dataset.corpus.open_list import index_shard
 from wenet_uio.dataset.corpus.raw_corpus import RawCorpus
 from wenet_uio.dataset.corpus.shard_corpus import ShardCorpus
 from wenet_uio.dataset.formats.data_list import TEXT, values_of

@@ -15,7 +15,7 @@ from wenet_uio.audio.decoders import FRAME_RATE, INT16_SCALE, why_past_the_end
 from wenet_uio.audio.lost_sound import SHORTEST, is_quiet, sounds
 from wenet_uio.audio.read import OUT_OF_RESOURCES, audio_info, read_audio
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.dataset.chain.model_bounds import NO_CTC_PATH, CtcFrames
+from wenet_uio.dataset.chain.tokens import NO_CTC_PATH, CtcFrames
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
 from wenet_uio.dataset.filters import (

@@ -18,13 +18,13 @@ from wenet_uio.base.files import digest_of
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.columns import find_columns
 from wenet_uio.dataset.corpus.index import Problem, find_index
-from wenet_uio.dataset.corpus.indexing import (
+from wenet_uio.dataset.corpus.open_list import (
+    ListSource,
     build_index,
     ensure_index,
     index_of,
     index_shard,
 )
-from wenet_uio.dataset.corpus.open_list import ListSource
 from wenet_uio.dataset.corpus.shard_index import STALE, sidecar_of
 from wenet_uio.dataset.formats.data_list import DataType, ShardFiles, split_shard_list
 from wenet_uio.dataset.formats.errors import ListError

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from wenet_uio.dataset.chain.model_bounds import NO_CTC_PATH
+from wenet_uio.dataset.chain.tokens import NO_CTC_PATH
 from wenet_uio.dataset.ledger import NOT_INDEXED
 from wenet_uio.text.characters import DECOMPOSED, INVISIBLE, LOOK_ALIKE
 

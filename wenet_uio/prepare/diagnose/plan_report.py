@@ -12,7 +12,7 @@ from operator import attrgetter
 import numpy as np
 
 from wenet_uio.dataset.corpus.base import Corpus
-from wenet_uio.dataset.corpus.passes import Passes
+from wenet_uio.dataset.corpus.mixture import Passes
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.plan.groups import Piece, PlannedBatch, share_out
 from wenet_uio.dataset.plan.measure import Measure
