@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import io
 import multiprocessing
+import shutil
 import subprocess
 import tarfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -267,6 +268,106 @@ def test_the_top_folder_of_an_archive_becomes_the_corpus_and_a_second_run_does_n
     assert not list((tmp_path / "data").glob("*.tar.gz"))
     assert run_tool(*arguments).stdout == f"{tmp_path}/data/corpus is there already\n"
     assert len(server.requests) == 1
+
+
+def cut(server):
+    """The next connection ends early, the second one too; both are resumed."""
+    server.cuts = [100, 200]
+
+
+def uncut(server):
+    """The next connection brings the whole file."""
+
+
+ARCHIVE = archive_of(["corpus-1.0/recordings/a.wav"])
+
+
+@pytest.mark.parametrize("connection", [uncut, cut])
+@pytest.mark.parametrize("unpack", [True, False])
+def test_a_download_without_a_digest_must_be_the_same_as_the_first_one(
+    server, tmp_path, connection, unpack
+):
+    server.body = ARCHIVE
+    corpus, note = tmp_path / "corpus", tmp_path / "corpus.sha256"
+    arguments = [*(["--unpack"] if unpack else []), server.url, corpus]
+
+    def again(body):
+        shutil.rmtree(corpus) if unpack else corpus.unlink()
+        server.body, server.tag = body, f'"{len(body)}"'
+        connection(server)
+        return run_tool(*arguments)
+
+    connection(server)
+    assert run_tool(*arguments).returncode == 0
+    name = "corpus.tar.gz" if unpack else "corpus"
+    noted = f"{hashlib.sha256(ARCHIVE).hexdigest()}  {name}\n"
+    assert note.read_text() == noted
+
+    assert again(ARCHIVE).returncode == 0
+    refused = again(archive_of(["corpus-1.0/recordings/b.wav"]))
+    assert refused.returncode == 1
+    assert f"the first download had sha256 {noted[:64]} ({note}), this one has" in refused.stderr
+    assert not corpus.exists()
+    assert not (tmp_path / "corpus.tar.gz").exists()
+    assert note.read_text() == noted
+
+    note.write_text("")
+    refused = run_tool(*arguments)
+    assert f"{note}: expected a line of sha256sum, found ''; remove the file" in refused.stderr
+
+
+def test_what_came_in_place_of_an_archive_is_not_noted(server, tmp_path):
+    server.body = b"<html>Log in to the network</html>"
+    assert run_tool("--unpack", server.url, tmp_path / "corpus").returncode == 1
+    assert not (tmp_path / "corpus.sha256").exists()
+
+
+def test_a_digest_of_files_is_that_of_sha256sum_and_leaves_no_note(server, tmp_path):
+    files = tmp_path / "corpus-1.0" / "recordings"
+    files.mkdir(parents=True)
+    for name, content in {"b.wav": b"1", "a.wav": b"2", "ä.wav": b"3"}.items():
+        (files / name).write_bytes(content)
+    (files.parent / "README").write_text("not among the files that match")
+    printed = subprocess.run(
+        "LC_ALL=C; sha256sum recordings/*.wav | sha256sum",
+        shell=True,
+        cwd=files.parent,
+        capture_output=True,
+        text=True,
+    ).stdout
+    digest = printed.split()[0].upper()
+
+    for archive_format in ("gztar", "zip"):  # as a server that packs anew does
+        name = shutil.make_archive(str(tmp_path / "made"), archive_format, tmp_path, "corpus-1.0")
+        server.body = Path(name).read_bytes()
+        corpus = tmp_path / archive_format
+        arguments = ["--unpack", server.url, corpus, "--files_sha256", f"recordings/*.wav={digest}"]
+        result = run_tool(*arguments)
+        assert result.returncode == 0, result.stderr
+        assert not Path(f"{corpus}.sha256").exists()
+
+    (files / "a.wav").write_bytes(b"another recording")
+    server.body = Path(shutil.make_archive(str(tmp_path / "made"), "gztar", tmp_path, "corpus-1.0"))
+    server.body = server.body.read_bytes()
+    shutil.rmtree(corpus)
+    result = run_tool(*arguments)
+    assert result.returncode == 1
+    assert f"expected files recordings/*.wav with sha256 {digest.lower()}, found" in result.stderr
+    assert not corpus.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--sha256", "c3f49e"], "expected 64 hexadecimal digits, found 'c3f49e'"),
+        (["--files_sha256", SHA256], f"expected PATTERN=SHA256, found '{SHA256}'"),
+        (["--files_sha256", f"*.wav={SHA256}"], "check files of an archive: give --unpack"),
+    ],
+)
+def test_a_digest_that_nothing_could_have_is_refused(options, message, tmp_path):
+    result = run_tool("http://127.0.0.1:1/x", tmp_path / "x", *options)
+    assert result.returncode == 2
+    assert message in result.stderr
 
 
 def test_an_incomplete_archive_leaves_no_corpus(server, tmp_path):

@@ -14,6 +14,7 @@ import pytest
 
 from tests.support import preloaded
 from tests.support.serve.running_server import running
+from wenet_uio.prepare.archive import digest_of_files
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = """it's my "data" * $HOME; [1] #x"""
@@ -92,6 +93,26 @@ def test_archives_of_speakers_are_unpacked_and_cannot_lead_each_other_outside(tm
         "train/S0002/b.wav",
     ]
     assert list((tmp_path / "outside").iterdir()) == []
+
+
+def test_the_digest_of_fsdd_is_that_of_its_recordings(corpora):
+    digest = digest_of_files(corpora / "fsdd", "recordings/*.wav")
+    script = ROOT / "examples" / "fsdd" / "s0" / "local" / "download.sh"
+    assert f"--files_sha256 'recordings/*.wav={digest}'" in script.read_text()
+
+
+def test_every_download_of_a_recipe_is_checked_by_a_digest():
+    """A recipe without one, of which no digest is known, relies on the note of the first
+    download."""
+    scripts = {
+        path.parts[-4]: path.read_text() for path in ROOT.glob("examples/*/*/local/download.sh")
+    }
+    noted = {name for name, script in scripts.items() if "sha256 " not in script.split("set -e")[1]}
+    assert noted == {"speechocean762", "voices"}
+    for name in noted:
+        assert "first download" in scripts[name]
+        readme = (ROOT / "examples" / name / "s0" / "README.md").read_text()
+        assert "first\ndownload" in readme or "first download" in readme
 
 
 @pytest.mark.parametrize(

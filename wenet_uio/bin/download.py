@@ -3,7 +3,8 @@
     %(prog)s https://example.org/corpus.tar.gz data/corpus --unpack \\
         --count 'wav/*.wav=300'
 
-A partial download is resumed, and sizes and digests are checked. Nothing is done if the target
+A partial download is resumed, and sizes and digests are checked. Without a digest, that of the first
+download is noted in TO.sha256, and a later download must have the same. Nothing is done if the target
 exists. Files of OpenSLR come from a mirror if the variable OPENSLR names one, such as
 https://openslr.elda.org/resources.
 """
@@ -18,7 +19,7 @@ from urllib.parse import urlsplit
 
 from wenet_uio.base.cli import command_parser, run
 from wenet_uio.prepare.archive import unpack
-from wenet_uio.prepare.download import download
+from wenet_uio.prepare.download import SHA256, download, note_digest, note_of, refuse_changed
 
 OPENSLR = "https://www.openslr.org/resources"
 
@@ -29,6 +30,22 @@ def pattern_count(text: str) -> tuple[str, int]:
     if not pattern or not count.isdecimal():
         raise argparse.ArgumentTypeError(f"expected PATTERN=N, found {text!r}")
     return pattern, int(count)
+
+
+def sha256(text: str) -> str:
+    """Read a SHA-256 in hexadecimal digits, of any case."""
+    digest = text.lower()
+    if not SHA256.fullmatch(digest):
+        raise argparse.ArgumentTypeError(f"expected 64 hexadecimal digits, found {text!r}")
+    return digest
+
+
+def pattern_digest(text: str) -> tuple[str, str]:
+    """Read `PATTERN=SHA256` of the option --files_sha256."""
+    pattern, _, digest = text.rpartition("=")
+    if not pattern:
+        raise argparse.ArgumentTypeError(f"expected PATTERN=SHA256, found {text!r}")
+    return pattern, sha256(digest)
 
 
 def from_mirror(url: str) -> str:
@@ -46,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--size", type=int, metavar="BYTES", help="bytes that the download must have"
     )
-    parser.add_argument("--sha256", help="SHA-256 that the download must have")
+    parser.add_argument("--sha256", type=sha256, help="SHA-256 that the download must have")
     parser.add_argument(
         "--unpack",
         action="store_true",
@@ -61,24 +78,41 @@ def parser() -> argparse.ArgumentParser:
         help="with --unpack: number of files in TO that must match the pattern; can be given "
         "several times",
     )
+    parser.add_argument(
+        "--files_sha256",
+        type=pattern_digest,
+        action="append",
+        default=[],
+        metavar="PATTERN=SHA256",
+        help="with --unpack, for an archive that the server packs anew for each request: what "
+        "`LC_ALL=C sha256sum PATTERN | sha256sum` must print in TO; can be given several times",
+    )
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Download and, with --unpack, unpack; do nothing if the target exists."""
-    args = parser().parse_args(arguments)
+    options = parser()
+    args = options.parse_args(arguments)
+    if (args.count or args.files_sha256) and not args.unpack:
+        options.error("--count and --files_sha256 check files of an archive: give --unpack")
 
     if args.to.exists():
         print(f"{args.to} is there already")
         return
-    if not args.unpack:
-        download(args.url, args.to, size=args.size, sha256=args.sha256)
-        return
 
     archive = args.to.parent / Path(urlsplit(args.url).path).name
-    download(args.url, archive, size=args.size, sha256=args.sha256)
-    unpack(archive, args.to, dict(args.count))
-    archive.unlink()
+    file = archive if args.unpack else args.to
+    note = None if args.sha256 or args.files_sha256 else note_of(args.to)
+    download(args.url, file, size=args.size, sha256=args.sha256)
+    if note:
+        refuse_changed(file, note, args.url)
+    if args.unpack:
+        unpack(archive, args.to, dict(args.count), dict(args.files_sha256))
+    if note:  # only now: a page of an error that came in place of an archive is not noted
+        note_digest(file, note)
+    if args.unpack:
+        archive.unlink()
 
 
 if __name__ == "__main__":

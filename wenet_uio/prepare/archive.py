@@ -8,6 +8,7 @@ lead them outside the folder in Python before 3.11.13 (CVE-2025-4517), and older
 from __future__ import annotations
 
 import lzma
+import os
 import stat
 import tarfile
 import zipfile
@@ -16,7 +17,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import copyfileobj, rmtree
+from types import MappingProxyType
 from typing import IO, Any, NamedTuple
+
+from wenet_uio.base.files import digest_of, digest_of_blocks
 
 CHUNK = 1 << 20
 ZIP = b"PK"
@@ -43,17 +47,24 @@ class _Member(NamedTuple):
     open: Callable[[], IO[bytes] | None]
 
 
-def unpack(archive: str | Path, folder: str | Path, counts: Mapping[str, int]) -> None:
+def unpack(
+    archive: str | Path,
+    folder: str | Path,
+    counts: Mapping[str, int],
+    digests: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Unpack an archive and rename its single top folder to `folder`.
 
     The folder appears only when it is complete.
 
     Args:
         counts: glob inside the folder -> number of files that must match it.
+        digests: glob inside the folder -> `digest_of_files` that the matching files must have.
 
     Raises:
         ValueError: the archive is damaged or cut short, has a member that is not a file or folder
-            or leads out of the archive, has not exactly one top folder, or a count differs.
+            or leads out of the archive, has not exactly one top folder, or a count or a digest
+            differs.
     """
     folder = Path(folder)
     aside = folder.with_name(folder.name + ".unpacking")
@@ -76,9 +87,26 @@ def unpack(archive: str | Path, folder: str | Path, counts: Mapping[str, int]) -
                     f"{archive}: expected {expected} files {pattern}, found {matching_files}"
                 )
 
+        for pattern, expected in digests.items():
+            digest = digest_of_files(tops[0], pattern)
+            if digest != expected:
+                raise ValueError(
+                    f"{archive}: expected files {pattern} with sha256 {expected}, found {digest}"
+                )
+
         tops[0].rename(folder)
     finally:
         rmtree(aside, ignore_errors=True)
+
+
+def digest_of_files(folder: Path, pattern: str) -> str:
+    """Return the digest of the names and contents of files, whatever the archive that had them.
+
+    It is what `LC_ALL=C sha256sum PATTERN | sha256sum` prints in the folder.
+    """
+    files = sorted(path for path in folder.glob(pattern) if path.is_file())
+    lines = (f"{digest_of(path)}  {path.relative_to(folder).as_posix()}\n" for path in files)
+    return digest_of_blocks(os.fsencode(line) for line in lines)
 
 
 def unpack_into(archive: str | Path, folder: str | Path) -> None:

@@ -3,22 +3,29 @@
 Files appear under their names only when they are complete. What is received stays in `NAME.part`,
 and `NAME.part.version` says of which version of the file it is, so that a file that changed on the
 server is never joined with parts of the former one.
+
+Where the publisher gives no digest, that of the first download is noted in a file beside the data,
+and a later download that has another one is refused.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 from dataclasses import asdict
 from pathlib import Path
 
 from tqdm import tqdm
 
-from wenet_uio.base.files import digest_of, locked
+from wenet_uio.base.files import digest_of, locked, written_aside
 from wenet_uio.base.messages import is_quiet, note
 from wenet_uio.base.uris import shown
 from wenet_uio.dataset.storage.transfer import transfer, version_of
 from wenet_uio.dataset.storage.versions import ChangedError, Version
+
+SHA256 = re.compile("[0-9a-f]{64}")
+"""A digest as `sha256sum` writes it."""
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +68,41 @@ def download(
 
     _check_file(path, url, size, sha256)
     return path
+
+
+def note_of(target: str | Path) -> Path:
+    """Return the path of the file that has the digest of the first download for `target`."""
+    target = Path(target)
+    return target.with_name(f"{target.name}.sha256")
+
+
+def note_digest(path: Path, note: Path) -> None:
+    """Note the digest of a download, as a line of `sha256sum`, unless there is a note."""
+    if not note.exists():
+        with written_aside(note, "w") as file:
+            file.write(f"{digest_of(path)}  {path.name}\n")
+
+
+def refuse_changed(path: Path, note: Path, url: str) -> None:
+    """Refuse a download that is not what the first one was.
+
+    Raises:
+        ValueError: it has another digest than the noted one, and is removed; or the note has none.
+    """
+    if not note.exists():
+        return
+
+    noted = note.read_text(encoding="utf-8", errors="replace").partition(" ")[0]
+    if not SHA256.fullmatch(noted):
+        raise ValueError(f"{note}: expected a line of sha256sum, found {noted!r}; remove the file")
+
+    digest = digest_of(path)
+    if digest != noted:
+        path.unlink()
+        raise ValueError(
+            f"{shown(url)}: the first download had sha256 {noted} ({note}), this one has {digest}; "
+            f"{path} is removed; if the publisher changed the data, remove {note} and run again"
+        )
 
 
 def _fetch_all(url: str, part: Path) -> Version:
