@@ -8,6 +8,7 @@ import pytest
 
 from tests.addons.listen.conftest import write_model
 from tests.addons.serve.conftest import NO_ENDS
+from tests.addons.serve.test_transcriptions import encoded
 from tests.support.serve.clients import START, of_type, openai_client, sentences, served, speak
 from wenet_uio import load_model
 from wenet_uio.addons.serve.options import ServeOptions
@@ -88,6 +89,52 @@ def test_an_unknown_path_is_not_found(server, path):
     status, _, text = get(server.url + path)
     assert status == 404
     assert json.loads(text)["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/audio/transcriptions"),
+        ("GET", "/models"),
+        ("GET", "/models/model"),
+        ("POST", "/realtime/client_secrets"),
+        ("POST", "/v1/v1/audio/transcriptions"),
+        ("POST", "/v1/audio/speech"),
+        ("DELETE", "/v1/models/model"),
+        ("POST", "/"),
+    ],
+)
+def test_a_path_that_is_not_served_is_named_with_the_base_url_of_openais_clients(
+    server, method, path
+):
+    async def request():
+        async with (
+            aiohttp.ClientSession() as client,
+            client.request(method, server.url + path, data=b"x" * 100_000) as answer,
+        ):
+            return answer.status, (await answer.json())["error"]["message"]
+
+    status, message = asyncio.run(request())
+    assert status == 404
+    assert message == (
+        f"{method} '{path}' is not served; the base URL for OpenAI's clients is {server.url}/v1"
+    )
+
+
+def test_openais_clients_with_a_base_url_without_v1_are_told_to_add_it(server, speech):
+    import openai
+    from websockets.exceptions import InvalidStatus
+
+    advice = f"base URL for OpenAI's clients is {server.url}/v1"
+    client = openai.OpenAI(base_url=server.url, api_key="none", max_retries=0)
+    with pytest.raises(openai.NotFoundError, match=advice):
+        client.audio.transcriptions.create(model="any", file=("talk.wav", encoded(speech)))
+    with pytest.raises(openai.NotFoundError, match=advice):
+        client.models.list()
+    with pytest.raises(InvalidStatus) as caught, client.realtime.connect(model="any"):
+        pass
+    assert caught.value.response.status_code == 404
+    assert advice in caught.value.response.body.decode()
 
 
 def test_the_model_is_listed_and_found_by_its_name(server, recogniser):

@@ -40,6 +40,8 @@ class Partial:
 
     texts: tuple[str, ...]
     """Best first."""
+    start: float
+    """Seconds of the stream with which the audio of the utterance begins."""
 
 
 @dataclass(frozen=True)
@@ -283,7 +285,7 @@ class LiveStream(ABC):
         new_texts = tuple(texts)
         if new_texts != self._shown:
             self._shown = new_texts
-            self._events.append(Partial(new_texts))
+            self._events.append(Partial(new_texts, self._utterance_start / self._rate))
 
     def _conclude_utterance(
         self, end: float, tokens: list[Token], texts: Sequence[str], rule: str

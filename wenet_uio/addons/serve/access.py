@@ -9,11 +9,20 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
+KEY_PROTOCOL = "openai-insecure-api-key."
+"""What stands before a token among the subprotocols of a WebSocket: OpenAI's package for browsers,
+which cannot send other headers, has it there."""
+
 
 def bearer_token(request: web.Request) -> str | None:
     """Read the bearer token in the headers of a request; None if there is none."""
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else None
+    if scheme.lower() == "bearer":
+        return token.strip()
+
+    protocols = map(str.strip, request.headers.get("Sec-WebSocket-Protocol", "").split(","))
+    keys = [name.removeprefix(KEY_PROTOCOL) for name in protocols if name.startswith(KEY_PROTOCOL)]
+    return keys[0] if keys else None
 
 
 def is_allowed(origin: str | None, origins: Collection[str]) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from aiohttp import web
 
+from wenet_uio.addons.listen.endpoint import EndpointRule
 from wenet_uio.addons.listen.live import LiveStream, advance
 from wenet_uio.addons.listen.recogniser import SpeechRecogniser
 from wenet_uio.addons.serve.access import (
@@ -24,11 +25,13 @@ from wenet_uio.addons.serve.access import (
     is_allowed,
 )
 from wenet_uio.addons.serve.connections import Connections, connection_of
+from wenet_uio.addons.serve.dialect import Dialect
 from wenet_uio.addons.serve.engine import Engine
 from wenet_uio.addons.serve.events import GoneError
-from wenet_uio.addons.serve.messages import LimitError, RefusedError, Start, api_error, check_scores
+from wenet_uio.addons.serve.messages import LimitError, RefusedError, Start, api_error
 from wenet_uio.addons.serve.metrics import Metrics
 from wenet_uio.addons.serve.options import ServeOptions
+from wenet_uio.addons.serve.realtime import RealtimeDialect
 from wenet_uio.addons.serve.session import Session
 from wenet_uio.addons.serve.tokens import Account, Tokens, parse_tokens
 from wenet_uio.addons.serve.transcriptions import Transcriptions, spellable_phrases
@@ -38,9 +41,12 @@ from wenet_uio.audio.decoders import AudioError
 from wenet_uio.base.messages import listed
 
 TRANSCRIPTIONS, TRANSLATIONS = "/v1/audio/transcriptions", "/v1/audio/translations"
+REALTIME = "/v1/realtime"
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 LOOK_SECONDS = 0.05
 """Seconds between two looks whether all streams and recordings have ended."""
+PAUSE = "rule2"
+"""Name of the rule by which a pause after words ends an utterance."""
 SHARED = ("base.css", "theme.js")
 """Files of the page that reports use too; they are in `wenet_uio/base/pages`."""
 PAGE_HEADERS = {
@@ -53,6 +59,7 @@ PAGE_HEADERS = {
     "Cache-Control": "no-cache",
 }
 STATUS_OF_LIMIT = {
+    "max_clients": HTTPStatus.SERVICE_UNAVAILABLE,
     "max_uploads": HTTPStatus.SERVICE_UNAVAILABLE,
     "token_streams": HTTPStatus.TOO_MANY_REQUESTS,
     "token_seconds": HTTPStatus.TOO_MANY_REQUESTS,
@@ -117,7 +124,8 @@ class Server:
         self.app.router.add_get("/ready", self._show_ready)
         self.app.router.add_get("/metrics", self._show_metrics)
         self.app.router.add_get("/static/{name}", self._show_file)
-        self.app.router.add_get("/{path:.*}", self._socket_or_page)
+        self.app.router.add_get(REALTIME, self._serve_realtime)
+        self.app.router.add_route("*", "/{path:.*}", self._socket_or_page)
         self.app.on_response_prepare.append(self._allow_origin)
         self.app.on_startup.append(self._start_engine)
         self.app.on_cleanup.append(self._stop_engine)
@@ -203,6 +211,8 @@ class Server:
             check_host(request, self._options.origins)
             check_encoding(request)
             answer = await handler(request)
+        except web.HTTPNotFound:
+            answer = _error_answer(HTTPStatus.NOT_FOUND, _not_found(request))
         except web.HTTPException as error:
             answer = _error_answer(error.status, error.reason)
         except Exception as error:
@@ -335,12 +345,25 @@ class Server:
         return self._static_file(request.match_info["name"])
 
     async def _socket_or_page(self, request: web.Request) -> web.StreamResponse:
-        """Serve a WebSocket on any path, as WeNet's server does, or the page."""
-        if request.headers.get("Upgrade", "").lower() == "websocket":
-            return await self._serve_socket(request)
+        """Serve a WebSocket on any path, as WeNet's server does, or the page.
+
+        OpenAI's paths are not among them, also if a base URL lacks `/v1`.
+        """
+        if request.method not in ("GET", "HEAD") or _is_of_openai(request.path):
+            raise web.HTTPNotFound
+        if _is_upgrade(request):
+            return await self._serve_session(request, WenetDialect(self._streaming_fields()))
         if request.path == "/":
             return self._static_file("index.html")
         raise web.HTTPNotFound
+
+    async def _serve_realtime(self, request: web.Request) -> web.StreamResponse:
+        """Serve a client of OpenAI's realtime API."""
+        if not _is_upgrade(request):
+            raise web.HTTPUpgradeRequired(reason=f"{REALTIME} is a WebSocket")
+        pause = self._options.endpoints.get(PAUSE)
+        dialect = RealtimeDialect(self.name, pause and pause.silence)
+        return await self._serve_session(request, dialect, has_place=True)
 
     def _static_file(self, name: str) -> web.Response:
         """Answer with a file of the page."""
@@ -355,8 +378,14 @@ class Server:
             headers=PAGE_HEADERS,
         )
 
-    async def _serve_socket(self, request: web.Request) -> web.StreamResponse:
-        """Serve a WebSocket to its end. It counts as a client from the signal start on."""
+    async def _serve_session(
+        self, request: web.Request, dialect: Dialect, *, has_place: bool = False
+    ) -> web.StreamResponse:
+        """Serve a WebSocket to its end.
+
+        Args:
+            has_place: whether it counts as a client at once; else from its first Start on.
+        """
         assert self._engine is not None, "_start comes first"
         token_of_header = bearer_token(request)
         connection = connection_of(request)
@@ -383,17 +412,18 @@ class Server:
         streams_of_token = ExitStack()
         session = Session(
             self._engine,
-            WenetDialect(self._streaming_fields()),
+            dialect,
             admit,
             self._open_stream,
             self._recogniser.sample_rate,
             self._metrics,
         )
         self._sessions.add(session)
-        # Until the client has a place, it holds nothing that others need.
-        connection.distrust()
-
         try:
+            if has_place:
+                session.admit(Start())
+            else:  # until the client has a place, it holds nothing that others need
+                connection.distrust()
             return await session.run(request, self._options.limits)
         finally:
             streams_of_token.close()
@@ -408,26 +438,30 @@ class Server:
             The stream, and warnings for the client.
 
         Raises:
-            RefusedError: the units can spell none of the client's hot words, or their scores differ
-                too much.
+            RefusedError: the units can spell none of the client's hot words, their scores differ
+                too much, or the model does not know the language.
             ValueError: the model does not support an option.
         """
         options: dict[str, Any] = {**self._options.transcribing, **self._options.streaming}
-        known, warnings = spellable_phrases(start.hot_words, self._recogniser)
-        if start.hot_words and not known:
+        if start.hot_words and not spellable_phrases(start.hot_words, self._recogniser)[0]:
             raise RefusedError(
                 f"hot_words: the units can spell no phrase: {listed(start.hot_words, 5)}"
             )
 
-        if known:
-            options["hot_words"] = [*options.get("hot_words", ()), *known]
-            check_scores(options["hot_words"])
+        options["hot_words"], warnings = self._transcriptions.choose_hot_words(
+            start.hot_words, start.prompt
+        )
+        options["decoding"] = self._transcriptions.decoding_in(start.language)
         if start.hot_word_score is not None:
             options["hot_word_score"] = start.hot_word_score
 
+        endpoints = dict(self._options.endpoints)
+        if start.end_silence is not None:
+            endpoints[PAUSE] = EndpointRule(needs_words=True, silence=start.end_silence)
+
         stream = self._recogniser.live(
             sample_rate=start.sample_rate,
-            endpoints=self._options.endpoints,
+            endpoints=endpoints,
             nbest=start.nbest,
             **options,
         )
@@ -451,6 +485,23 @@ def _probe_answer(reasons: list[str], refusal: HTTPStatus) -> web.Response:
     if not reasons:
         return web.json_response({"status": "ok"})
     return web.json_response({"status": "failed", "reasons": reasons}, status=refusal)
+
+
+def _is_upgrade(request: web.Request) -> bool:
+    return request.headers.get("Upgrade", "").lower() == "websocket"
+
+
+def _is_of_openai(path: str) -> bool:
+    """Tell whether a path is of OpenAI's API, with `/v1` or without."""
+    return path.startswith(("/v1/", "/audio/", "/models/")) or path in ("/models", "/realtime")
+
+
+def _not_found(request: web.Request) -> str:
+    base = f"{request.scheme}://{request.host}/v1"
+    return (
+        f"{request.method} {request.path!r:.100} is not served; the base URL for OpenAI's clients "
+        f"is {base:.100}"
+    )
 
 
 def _error_answer(status: int, message: str) -> web.Response:

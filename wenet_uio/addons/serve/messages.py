@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -27,12 +27,17 @@ RATES = 4000, 384_000
 class RefusedError(Exception):
     """The server refuses a request; the message goes to the client."""
 
+    def __init__(self, message: str, *, code: str | None = None) -> None:
+        """Prepare the refusal; `code` is that of OpenAI's API, for programs."""
+        super().__init__(message)
+        self.code = code
+
 
 class LimitError(RefusedError):
     """A limit of the server is reached; `reason` is its name in the metrics."""
 
     def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
+        super().__init__(message, code=reason)
         self.reason = reason
 
 
@@ -48,6 +53,12 @@ class Start:
     hot_words: tuple[str, ...] = ()
     hot_word_score: float | None = None
     token: str | None = None
+    prompt: str = ""
+    """A text with further hot words; those that cannot be used are left out."""
+    language: str | None = None
+    """Used by a model with a prompt; None: that of the server."""
+    end_silence: float | None = None
+    """Seconds of silence after words that end an utterance; None: the rule of the server."""
 
 
 def parse_signal(text: str) -> tuple[str, dict[str, Any]]:
@@ -55,6 +66,20 @@ def parse_signal(text: str) -> tuple[str, dict[str, Any]]:
 
     Raises:
         RefusedError: the message is not JSON, or has another signal.
+    """
+    message = parse_object(text, '{"signal": "start"}')
+    signal = message.get("signal")
+    if signal not in ("start", "end"):
+        raise RefusedError('a text message needs "signal": "start" or "end"')
+
+    return signal, message
+
+
+def parse_object(text: str, example: str) -> dict[str, Any]:
+    """Parse a text message, which is a JSON object; the error names an example.
+
+    Raises:
+        RefusedError: it is none, or too long.
     """
     if len(text) > MOST_SIGNAL_CHARACTERS:
         raise RefusedError(
@@ -66,13 +91,11 @@ def parse_signal(text: str) -> tuple[str, dict[str, Any]]:
         # A lone surrogate such as \ud800 is valid JSON, but no text.
         json.dumps(message, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
-        raise RefusedError('a text message must be JSON, such as {"signal": "start"}') from None
+        message = None
 
-    signal = message.get("signal") if isinstance(message, dict) else None
-    if signal not in ("start", "end"):
-        raise RefusedError('a text message needs "signal": "start" or "end"')
-
-    return signal, message
+    if not isinstance(message, dict):
+        raise RefusedError(f"a text message must be JSON, an object such as {example}")
+    return message
 
 
 def parse_start(message: dict[str, Any]) -> Start:
@@ -86,9 +109,9 @@ def parse_start(message: dict[str, Any]) -> Start:
         raise RefusedError(f"hot_word_score: expected -100 to 100, found {score}")
 
     return Start(
-        nbest=_whole_number(message, "nbest", 1, (1, MOST_NBEST)) or 1,
+        nbest=read_whole_number(message, "nbest", 1, (1, MOST_NBEST)) or 1,
         continuous_decoding=_read_flag(message, "continuous_decoding"),
-        sample_rate=_whole_number(message, "sample_rate", None, RATES),
+        sample_rate=read_whole_number(message, "sample_rate", None, RATES),
         hot_words=parse_phrases(message.get("hot_words") or []),
         hot_word_score=score,
         token=None if message.get("token") is None else str(message["token"]),
@@ -241,8 +264,8 @@ def _to_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _whole_number(
-    message: dict[str, Any], name: str, default: int | None, allowed: tuple[int, int]
+def read_whole_number(
+    message: Mapping[str, Any], name: str, default: int | None, allowed: tuple[int, int]
 ) -> int | None:
     """Return a whole number of a message, from the first to the last of those `allowed`.
 
@@ -261,7 +284,7 @@ def _whole_number(
     return int(value)
 
 
-def _read_number(message: dict[str, Any], name: str, default: float | None) -> float | None:
+def _read_number(message: Mapping[str, Any], name: str, default: float | None) -> float | None:
     value = message.get(name, default)
     if value is None:
         return default

@@ -22,9 +22,7 @@ class Metrics:
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         self.connections = Gauge("wenet_uio_connections", "Open connections", registry=registry)
-        self.clients = Gauge(
-            "wenet_uio_clients", "Open WebSockets that have sent `start`", registry=registry
-        )
+        self.clients = Gauge("wenet_uio_clients", "Open WebSockets with a place", registry=registry)
         self.streams = Counter("wenet_uio_streams", "Streams that were started", registry=registry)
         self.open_streams = Gauge(
             "wenet_uio_open_streams", "Streams that are open", registry=registry

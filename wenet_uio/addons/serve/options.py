@@ -20,7 +20,8 @@ class Limits:
     """
 
     max_clients: int = 64
-    """Most WebSockets at once that have sent `start`, with the token if one is needed."""
+    """Most WebSockets at once that have sent `start`, or are realtime sessions, with the token if one is
+    needed."""
     max_uploads: int = 8
     """Most recordings that are transcribed or wait at once."""
     max_connections: int = 1000

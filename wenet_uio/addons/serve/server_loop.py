@@ -36,6 +36,8 @@ def serve_until_stopped(
     """Serve until SIGTERM or SIGINT; see `serve`."""
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
     logging.getLogger("aiohttp.server").addFilter(is_fault_of_server)
+    # It would log the subprotocols that a client asks for, among which a token may be.
+    logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
     asyncio.run(serve(server, host, port, context, unix_socket))
 
 

@@ -87,8 +87,9 @@ class Session:
         self._unsent: deque[Message] = deque()
         self._news, self._progress = asyncio.Event(), asyncio.Event()
         """Set when there is something to send, and when the client may have room again."""
-        self._committed = False
-        """Whether the stream ends, and the session goes on after it."""
+        self._opening = self._committed = False
+        """Whether the stream cannot take samples yet; whether it ends, and the session goes on after
+        it."""
         self._ending = False
         """Whether further requests are ignored."""
         self._finished = False
@@ -296,6 +297,7 @@ class Session:
         # Preparing many hot words takes seconds; in this thread, other clients would wait.
         stream, self._warnings = await asyncio.to_thread(self._open_stream, start)
         self._streams += 1
+        self._opening = True
         self._seat = self._engine.open(stream, partial(self._take_news, self._streams))
 
     def _drop_stream(self) -> None:
@@ -341,15 +343,16 @@ class Session:
             await asyncio.sleep(wait)
 
     async def _wait_for_room(self) -> None:
-        """Wait until less than `queue_seconds` of audio wait to be encoded, a stream that was
-        committed has ended, and the client has taken its messages.
+        """Wait until the stream is open, less than `queue_seconds` of its audio wait to be encoded,
+        one that was committed has ended, and the client has taken its messages.
 
         Meanwhile nothing is read, so that TCP slows down the client.
         """
         # Many small packets of one client must not keep the others from the event loop.
         await asyncio.sleep(0)
         while not self._finished and (
-            self._committed
+            self._opening
+            or self._committed
             or self._waiting > self._limits.queue_seconds
             or len(self._unsent) > MOST_REPLIES
         ):
@@ -367,6 +370,7 @@ class Session:
             return
 
         if news.opened:
+            self._opening = False
             self._queue_messages(self._dialect.tell_opened(self._warnings))
 
         for event in news.events:

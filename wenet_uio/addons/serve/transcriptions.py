@@ -252,16 +252,33 @@ class Transcriptions:
         """Return the options of the server with the task, language and hot words of a request, and
         what is said of them.
         """
-        options = self._language_options(fields.get("language"))
+        decoding = self.decoding_in(fields.get("language"))
+        options = replace(self._options, decoding=decoding)
         if fields.get("channel"):
             options = replace(options, channel=_parse_channel(fields["channel"]))
         if task == "translate":
             options = replace(options, decoding={**options.decoding, "task": task})
 
         wanted = parse_phrases(fields.get("hot_words", ""))
-        prompted, warnings = _prompt_phrases(fields.get("prompt", ""), wanted)
+        hot_words, warnings = self.choose_hot_words(wanted, fields.get("prompt", ""))
+        return replace(options, hot_words=hot_words), warnings
+
+    def choose_hot_words(
+        self, wanted: Sequence[str], prompt: str
+    ) -> tuple[Sequence[str], list[str]]:
+        """Return the hot words of the server with those of a client, and warnings for the client.
+
+        Args:
+            wanted: phrases that the client names.
+            prompt: a text with further phrases; those that cannot be used are left out.
+
+        Raises:
+            RefusedError: the mode of the server uses no hot words, or the scores differ too much.
+        """
+        options = self._options
+        prompted, warnings = _prompt_phrases(prompt, wanted)
         if not (wanted or prompted or warnings):
-            return options, []
+            return options.hot_words, []
 
         mode = options.mode or self._recogniser.usual_mode(scored=True)
         if mode not in scored_modes():
@@ -269,24 +286,27 @@ class Transcriptions:
                 raise RefusedError(
                     f"hot_words: not used in the mode {mode}, in which this server recognises"
                 )
-            return options, [f"prompt: not used in the mode {mode}"]
+            return options.hot_words, [f"prompt: not used in the mode {mode}"]
 
         known, unknown = spellable_phrases([*wanted, *prompted], self._recogniser)
         hot_words = [*options.hot_words, *known]
         check_scores(hot_words)
-        return replace(options, hot_words=hot_words), unknown + warnings
+        return hot_words, unknown + warnings
 
-    def _language_options(self, language: str | None) -> TranscribeOptions:
-        """Return the options of the server; a model that is asked for a language transcribes in
-        that of the request.
+    def decoding_in(self, language: str | None) -> Mapping[str, Any]:
+        """Return the decode options of the server; a model that is asked for a language transcribes
+        in that of the request.
+
+        Raises:
+            RefusedError: the model does not know the language.
         """
         languages = self._recogniser.recogniser.model.prompt_languages
         if not language or not languages:
-            return self._options
+            return self._options.decoding
         if language not in languages:
             raise RefusedError(f"language {language!r}: this model knows {', '.join(languages)}")
 
-        return replace(self._options, decoding={**self._options.decoding, "language": language})
+        return {**self._options.decoding, "language": language}
 
 
 def _parse_channel(text: str) -> ChosenChannel:
