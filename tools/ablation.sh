@@ -100,7 +100,7 @@ trained_and_scored() {
     if compgen -G "$to/running_*.pt" >/dev/null; then scored "$part" "$to/running" --avg running || return 1; fi
     scored "$part" "$to" || return 1
   done
-  if [[ -n $news ]]; then ablation_table.py --tests "$tests" "$dir" "${names[@]}"; fi
+  if [[ -n $news ]]; then ablation_table.py --trust_recipe . --tests "$tests" "$dir" "${names[@]}"; fi
   news=
 }
 
@@ -119,6 +119,6 @@ for seed in $seeds; do
     [[ -z $stopped ]] || die "stopped; another call goes on here"
   done
 done
-ablation_table.py --tests "$tests" "$dir" "${names[@]}" # other rows, or another order, than in the last call
+ablation_table.py --trust_recipe . --tests "$tests" "$dir" "${names[@]}" # other rows, or another order, than in the last call
 ((!${#failed[@]})) || die "failed: ${failed[*]}"
 log "all rows are scored: $dir/table.md"

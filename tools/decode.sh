@@ -21,7 +21,7 @@ char=0                    # 1: character error rate (CER); 0: word error rate (W
 language=                 # ISO 639-1 code for the model card, and for models that are told one language: en; several: en,zh
 ignored_words=            # file of words that scoring removes from references and hypotheses
 nproc=                    # decoding processes; default: one for each GPU, or one
-trust_code=true           # false: refuse operators that the train.yaml of the experiment names; they can be any code
+trust_code=false          # true: run any code that a train.yaml names; false: only that of local/ and conf/*.yaml of this recipe
 lm_order=0                # above 0: beam search also uses an n-gram model of data/train/text, with n-grams of up to so many units
 decode_options=           # more options of recognize.py: "--context_list_path 'my names' --lm_weight 0.4 --length_bonus 0.8"
 parse_options "$@"
@@ -31,16 +31,15 @@ parts=("${WORDS[@]}")
 for part in "${parts[@]}"; do require "data/$part/data.list"; done
 require "$dir/train.yaml"
 config=$dir/train.yaml
-trusted=()
-if [[ $trust_code == true ]]; then trusted=(--trust_code); fi
-defaults=$(decoding_defaults.py "${trusted[@]}" "$config")
+trusting
+defaults=$(decoding_defaults.py "${TRUST[@]}" "$config")
 mapfile -t defaults <<<"$defaults" # the modes, the options of the family, the modes with a language model
 if [[ $decode_modes == auto ]]; then decode_modes=${defaults[0]}; fi
 words "$decode_modes"
 modes=("${WORDS[@]}")
 words "$decode_options"
 more=("${WORDS[@]}")
-more+=("${trusted[@]}")
+more+=("${TRUST[@]}")
 if [[ " ${defaults[1]-} " == *" language "* && $language =~ ^[a-z]+$ ]]; then more=(--language "$language" "${more[@]}"); fi
 if ((lm_order > 0)); then
   scored=
@@ -67,7 +66,7 @@ decode() {
   local part out lm=()
   if ((lm_order > 0)); then # of the units of this model: the one before fine-tuning may have others
     lm=(--lm_path "$3/lm.arpa")
-    make_lm.py --config "$1" --order "$lm_order" "${trusted[@]}" data/train/text "${lm[1]}"
+    make_lm.py --config "$1" --order "$lm_order" "${TRUST[@]}" data/train/text "${lm[1]}"
   fi
   for part in "${parts[@]}"; do
     out=$3
@@ -115,5 +114,5 @@ if [[ $before == true && -e $dir/init.yaml ]]; then # validation before the firs
 fi
 decode "$config" "$dir/avg.pt" "$results"
 if python -c 'import wenet_uio.addons.publish' 2>/dev/null; then # the add-on that writes reports may be gone
-  report_run.py --char "$char" ${language:+--language "$language"} "$dir"
+  report_run.py "${TRUST[@]}" --char "$char" ${language:+--language "$language"} "$dir"
 fi

@@ -15,19 +15,18 @@ check_part="test"         # part of data/ for the check of the exported models
 onnx=false                # true: export to ONNX too
 chunk_size=               # chunk of streaming ONNX models, encoder frames; default: 16 if the model can stream
 num_left_chunks=4         # chunks of left context of streaming ONNX models
-trust_code=true           # false: refuse operators that the train.yaml of the experiment names; they can be any code
+trust_code=false          # true: run any code that a train.yaml names; false: only that of local/ and conf/*.yaml of this recipe
 parse_options "$@"
-trust=()
-if [[ $trust_code == true ]]; then trust=(--trust_code); fi
+trusting
 
 require "data/$check_part/data.list" "$dir/avg.pt"
 python -m wenet_uio.bin.export_jit --config "$dir/train.yaml" --checkpoint "$dir/avg.pt" \
   --output_file "$dir/final.zip" --output_quant_file "$dir/final_quant.zip" \
-  --check_data "data/$check_part/data.list" --data_type "$data_type" --if_possible "${trust[@]}"
+  --check_data "data/$check_part/data.list" --data_type "$data_type" --if_possible "${TRUST[@]}"
 
 if [[ $onnx == true ]]; then
   need_extra onnx
   python -m wenet_uio.bin.export_onnx --config "$dir/train.yaml" --checkpoint "$dir/avg.pt" --output_dir "$dir/onnx" \
     ${chunk_size:+--chunk_size "$chunk_size"} --num_decoding_left_chunks "$num_left_chunks" \
-    --check_data "data/$check_part/data.list" --data_type "$data_type" "${trust[@]}"
+    --check_data "data/$check_part/data.list" --data_type "$data_type" "${TRUST[@]}"
 fi

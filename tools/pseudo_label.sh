@@ -44,7 +44,7 @@ recipe_options=           # more options of run.sh for the training: "--bpe 100 
 iterations=1              # more than one needs --config
 average_num=5             # checkpoints to average after the training
 nproc=                    # decoding processes; default: one for each GPU, or one
-trust_code=true           # false: refuse operators that the train.yaml of a model names; they can be any code
+trust_code=false          # true: run any code that a train.yaml names; false: only that of local/ and conf/*.yaml of this recipe
 decode_options=           # more options of recognize.py
 parse_options "$@"
 
@@ -67,8 +67,7 @@ nproc=$((nproc > 0 ? nproc : 1))
 if [[ -z $part ]]; then part=$(($([[ $data_type == raw ]] && echo 1000 || echo 1) * nproc)); fi
 words "$decode_options"
 more=("${WORDS[@]}")
-trusted=()
-if [[ $trust_code == true ]]; then trusted=(--trust_code); fi
+trusting
 words "$recipe_options"
 training=("${WORDS[@]}")
 limits=(--text "$text" --digits "$digits")
@@ -80,7 +79,7 @@ done
 opened() {
   local -n FOUND=$1
   local LINES
-  LINES=$(pseudo_lists.py teacher "${trusted[@]}" "$2" "$4")
+  LINES=$(pseudo_lists.py teacher "${TRUST[@]}" "$2" "$4")
   mapfile -t FOUND <<<"$LINES"
   if [[ $3 != auto ]]; then FOUND[2]=$3; fi
 }
@@ -135,7 +134,7 @@ recognised() {
   # Status 1 after results means that no audio of this list can be read; the labels count these utterances.
   python -m wenet_uio.bin.recognize --modes "$3" --config "$1" --checkpoint "$2" \
     --data_type "$data_type" --test_data "$4" --beam_size 10 --batch_size 32 --ctc_weight 0.3 \
-    --nproc "$nproc" --token_times --result_dir "$5" "${trusted[@]}" "${more[@]}" || [[ -e $5/skipped ]]
+    --nproc "$nproc" --token_times --result_dir "$5" "${TRUST[@]}" "${more[@]}" || [[ -e $5/skipped ]]
 }
 
 # joined FILE OUT PART…: writes OUT/FILE from the file of each part
@@ -166,7 +165,7 @@ for ((iteration = 1; iteration <= iterations; iteration++)); do
     agreeing=(--second "$dir/second/${second_model[2]}")
   fi
   step "$to/data.list.json" pseudo_lists.py labels --data_type "$data_type" "${limits[@]}" "${agreeing[@]}" \
-    --config "${first_model[0]}" "${trusted[@]}" "$dir/unlabelled.list" "$to/first/${first_model[2]}" "$to/data.list"
+    --config "${first_model[0]}" "${TRUST[@]}" "$dir/unlabelled.list" "$to/first/${first_model[2]}" "$to/data.list"
   data=$to/data.list
   if [[ -n $labelled ]]; then
     data=$to/mixture.yaml

@@ -324,6 +324,13 @@ preparing() {
   if [[ $allow_bad == true ]]; then PREPARING+=(--allow_bad); fi
 }
 
+# Sets the array TRUST to the option that says which code, named by a train.yaml, may run.
+trusting() {
+  TRUST=(--trust_recipe .)
+  # shellcheck disable=SC2034,SC2154 # array and option of the calling script
+  if [[ $trust_code == true ]]; then TRUST=(--trust_code); fi
+}
+
 # Prints the number of GPUs that this run can use.
 num_gpus() {
   if [[ -n ${CUDA_VISIBLE_DEVICES+set} ]]; then

@@ -16,6 +16,7 @@ dir=                      # experiment folder
 data_type=raw             # type of the data lists: raw or shard
 from=                     # trained model to start from: folder or file, of this or another package; its units stay
 units=                    # with --from: units file of other units, such as data/dict/units.txt of stage 2
+trust_code=false          # true: run any code that a train.yaml names; false: only that of local/ and conf/*.yaml of this recipe
 checkpoint=               # initial weights of a model of this config
 train_engine=torch_ddp    # torch_ddp, torch_fsdp, deepspeed
 deepspeed_config=         # default: wenet_uio/train/ds_stage2.json
@@ -32,6 +33,7 @@ max_restarts=0            # restarts of training after a process has failed
 allow_data_changes=false  # true: resume although the training data has changed
 forecast=false            # true: train some steps, say how long training will take, and write nothing
 parse_options "$@"
+trusting
 gpus=$(num_gpus)
 nproc=${nproc:-$((gpus > 0 ? gpus : 1))}
 changes=()
@@ -64,6 +66,6 @@ exec python -m wenet_uio.bin.launch "${meet[@]}" --nnodes "$num_nodes" --nproc_p
   --max_restarts "$max_restarts" -m wenet_uio.bin.train \
   --train_engine "$train_engine" ${deepspeed_config:+--deepspeed_config "$deepspeed_config"} \
   --config "$config" "${OVERRIDE[@]}" ${checkpoint:+--checkpoint "$checkpoint"} \
-  ${from:+--from "$from"} ${units:+--symbol_table "$units"} \
+  "${TRUST[@]}" ${from:+--from "$from"} ${units:+--symbol_table "$units"} \
   --data_type "$data_type" "${train_data[@]}" --cv_data data/dev/data.list "${changes[@]}" \
   --seed "$seed" --num_workers "$num_workers" --prefetch "$prefetch" --model_dir "$dir" --tensorboard_dir "$dir/tensorboard"

@@ -2,16 +2,19 @@
 run them only with --trust_code.
 """
 
-import ast
+import re
+import shutil
+import subprocess
 import sys
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.support.models.recogniser import CONFIG
-from wenet_uio.config import ConfigError
+from wenet_uio.config import ConfigError, load_config
 from wenet_uio.dataset.chain.user import OperatorError
 from wenet_uio.search.recogniser import load_recogniser
 
@@ -44,6 +47,12 @@ COMMANDS = SPEECH_COMMANDS | {
         *("--train_data", "raw.list", "--cv_data", "raw.list"),
     ),
 }
+MODEL_READERS = COMMANDS | {
+    "average_model": ("--dst_model", "avg.pt", "--src_path", ".", "--merge_lora"),
+    "report_run": (".",),
+    "ablation_table": ("ablation", "row"),
+}
+"""Commands that build the model of a train.yaml, or its config."""
 PACKAGES = {"export_onnx": "onnxruntime", "serve": "aiohttp"}
 """{command: package without which it does not run}."""
 ATTACK = {
@@ -79,7 +88,20 @@ def call(command: str, *options: str) -> None:
     if command in PACKAGES:
         pytest.importorskip(PACKAGES[command])
     module, *subcommand = command.split()
-    import_module(f"wenet_uio.bin.{module}").main([*subcommand, *COMMANDS[command], *options])
+    arguments = [*subcommand, *MODEL_READERS[command], *options]
+    import_module(f"wenet_uio.bin.{module}").main(arguments)
+
+
+def make_run_and_ablation() -> None:
+    """Make this folder a run with an epoch, and the only run of an ablation."""
+    Path("epoch_0.yaml").write_text("{epoch: 0, cv_loss: 1.0}\n")
+    shutil.copy("model.pt", "epoch_0.pt")
+    scored = Path("ablation/row/seed_1/test/scored")
+    scored.parent.mkdir(parents=True)
+    scored.touch()
+    shutil.copy("train.yaml", "ablation/row/seed_1")
+    Path("data/test").mkdir(parents=True)
+    Path("data/test/text").write_text("u1 ab\n")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -93,18 +115,20 @@ def test_operators_of_a_model_are_refused_and_nothing_is_imported_or_run(folder,
     assert not (folder / "ran").exists()
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", MODEL_READERS)
 def test_an_encoder_of_another_package_is_refused_and_not_imported(folder, command):
     write_attacking_encoder()
+    make_run_and_ablation()
     with pytest.raises(ConfigError, match=r"train\.yaml: .*run: attack:Encoder; .*--trust_code"):
         call(command)
     assert not (folder / "ran").exists()
 
 
 @pytest.mark.third
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", MODEL_READERS)
 def test_an_encoder_of_another_package_is_imported_with_trust_code(folder, command):
     write_attacking_encoder()
+    make_run_and_ablation()
     with pytest.raises(ConfigError, match="attack"):
         call(command, "--trust_code")
     assert (folder / "ran").exists()
@@ -161,33 +185,83 @@ def test_a_loaded_recogniser_trusts_no_code_unless_it_is_told_to(folder):
     assert load_recogniser(".", "model.pt", trust_code=True).config.dataset_conf.operators
 
 
-def test_only_code_for_the_users_own_configs_reads_a_config_without_the_question_of_trust():
-    readers = {
+NAMED_IN = {
+    "a module of local/": ("local.attack", True),
+    "a package of local/": ("local.attack_package.attack", True),
+    "conf/*.yaml": ("attack", True),
+    "a module that local/ lacks": ("local.gone", False),
+    "a module beside local/": ("localattack", False),
+    "another name of a module in conf/": ("attack", False),
+    "nothing of the recipe": ("strange", False),
+}
+"""{where the code stands: (its module, whether the recipe has it)}."""
+
+
+@pytest.mark.parametrize("kind", ["encoder", "model", "operator"])
+@pytest.mark.parametrize("place", NAMED_IN)
+def test_a_recipe_trusts_its_local_folder_and_its_configs_and_nothing_else(folder, kind, place):
+    module, is_own = NAMED_IN[place]
+    Path("local/attack_package").mkdir(parents=True)
+    for path in ("local/attack.py", "local/attack_package/attack.py"):
+        Path(path).touch()
+    for path in ("attack.py", "strange.py", "localattack.py"):
+        Path(path).touch()
+    Path("conf").mkdir()
+
+    def config_with(name: str) -> dict:
+        if kind == "operator":
+            operator = {"use": name, "after": "features", "evaluation": True}
+            return CONFIG | {"dataset_conf": CONFIG["dataset_conf"] | {"operators": [operator]}}
+        return CONFIG | {kind: name}
+
+    named = "attack:Other" if place == "another name of a module in conf/" else "attack:Thing"
+    Path("conf/own.yaml").write_text(yaml.safe_dump(config_with(named)))
+    Path("train.yaml").write_text(yaml.safe_dump(config_with(f"{module}:Thing")))
+
+    missing = "has no Thing" if is_own else f"would run: {module}:Thing; .*--trust_code"
+    with pytest.raises(ConfigError, match=missing):
+        call("recognize", "--trust_recipe", ".")
+    with pytest.raises(ConfigError, match=f"would run: {module}:Thing"):
+        call("recognize")
+
+
+@pytest.mark.parametrize("tool", ["decode.sh", "export.sh", "pseudo_label.sh", "train.sh"])
+def test_the_tools_of_recipes_trust_the_recipe_unless_they_are_told_to_trust_any_code(tool):
+    script = (ROOT / "tools" / tool).read_text(encoding="utf-8")
+    default = re.search(r"^trust_code=\w+", script, re.MULTILINE)
+    assert default
+    for setting, options in ((default[0], "--trust_recipe ."), ("trust_code=true", "--trust_code")):
+        shown = subprocess.run(
+            ["bash", "-c", f". tools/recipe.sh; {setting}; trusting; echo ${{TRUST[*]}}"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert shown.stdout.strip() == options
+    assert "trusting" in script.splitlines()
+    assert '"${TRUST[@]}"' in script
+
+
+def test_a_config_is_not_trusted_unless_its_reader_says_so():
+    assert signature(load_config).parameters["trust_code"].default is False
+
+
+def test_only_commands_of_training_trust_the_config_that_they_are_given():
+    """Training runs the code of the config that the user wrote, so its tools may, too."""
+    trusting = {
         str(path.relative_to(ROOT))
         for part in ("wenet_uio", "tools", "lab", "examples")
         for path in (ROOT / part).rglob("*.py")
-        if "load_config" in (text := path.read_text(encoding="utf-8"))
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.ImportFrom)
-        and any(alias.name == "load_config" for alias in node.names)
+        if "trust_code=True" in path.read_text(encoding="utf-8")
     }
-    of_training = ("compute_cmvn_stats", "check_data", "plan_report", "profile_data")
-    assert readers == {
-        "wenet_uio/bin/average_model.py",  # reads lora_conf only
-        "wenet_uio/train/start.py",  # that of the run itself, to resume it; --from asks the question
-        "wenet_uio/config/__init__.py",
-        "wenet_uio/prepare/diagnose/bin_estimate.py",  # of training
-        # refuses code of other packages; operators do not run there
-        "wenet_uio/addons/encoders/zipformer/exchange/icefall.py",
-        "wenet_uio/search/recogniser.py",
-        # shows the config; it never builds the chain that runs operators
-        "wenet_uio/addons/publish/model_card.py",
-        # counts parameters; it never builds the chain that runs operators
-        "wenet_uio/addons/publish/ablation.py",
+    assert trusting == {
+        "examples/espeak/s0/local/variety.py",
         "wenet_uio/train/run_config.py",
-        "lab/benchmark/serve_model.py",
-        "examples/espeak/s0/local/variety.py",  # of training
-        "wenet_uio/bin/decoding_defaults.py",  # asks the question itself
-        "wenet_uio/bin/make_lm.py",  # so does this
-        *(f"wenet_uio/bin/{name}.py" for name in of_training),
+        "wenet_uio/train/report.py",  # the run that has just ended
+        "wenet_uio/prepare/diagnose/bin_estimate.py",
+        *(
+            f"wenet_uio/bin/{name}.py"
+            for name in ("compute_cmvn_stats", "check_data", "plan_report", "profile_data")
+        ),
     }

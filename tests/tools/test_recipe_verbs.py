@@ -226,7 +226,8 @@ def test_verbs_pass_paths_and_config_keys_on_as_they_are(arguments):
     decoded = arguments(
         *decode, "--decode_options", "--context_list_path 'my * names' --lm_path=\"a b\""
     )
-    assert decoded[-4:] == ["--context_list_path", "my * names", "--lm_path=a b", "--trust_code"]
+    named = ["--context_list_path", "my * names", "--lm_path=a b"]
+    assert decoded[-5:] == [*named, "--trust_recipe", "."]
     assert decoded[decoded.index("--modes") + 1 :][:3] == ["attention", "*", "--config"]
     assert {"my * exp/train.yaml", "my * exp/avg.pt", "data/my test/data.list"} < set(decoded)
     assert "--lm_path" not in arguments(*decode)
@@ -278,7 +279,7 @@ def test_the_language_is_passed_on_to_models_that_are_told_one(
     (tmp_path / "it's a [1] folder" / "my * exp" / "train.yaml").write_text(f"{config}\n")
     decode = ("decode.sh", "--dir", "my * exp", "--tests", "'my test'", "--language", language)
     decoded = arguments(*decode)
-    last = decoded.index("--trust_code")
+    last = decoded.index("--trust_recipe")
     assert decoded[decoded.index("--result_dir") + 2 : last] == passed
 
 
@@ -309,7 +310,7 @@ def test_a_language_model_that_no_mode_uses_is_refused_before_any_work(
 
 def test_a_config_that_names_code_is_decoded_with_trust_only(arguments, tmp_path):
     (tmp_path / "it's a [1] folder" / "my * exp" / "train.yaml").write_text("model: no_such:TOY\n")
-    decode = ("decode.sh", "--dir", "my * exp", "--tests", "'my test'", "--trust_code", "false")
+    decode = ("decode.sh", "--dir", "my * exp", "--tests", "'my test'")
     with pytest.raises(FileNotFoundError, match="arguments"):  # nothing was called
         arguments(*decode)
     assert "names code that would run: no_such:TOY" in (tmp_path / "messages").read_text()
@@ -384,6 +385,10 @@ def test_data_in_override_replaces_the_training_list(arguments):
 @pytest.mark.parametrize(
     "verb", [("decode.sh", "--tests", "'my test'"), ("export.sh", "--check_part", "my test")]
 )
-def test_recipes_trust_the_operators_of_their_models_unless_they_are_told_not_to(arguments, verb):
-    assert "--trust_code" in arguments(*verb, "--dir", "my * exp")
-    assert "--trust_code" not in arguments(*verb, "--dir", "my * exp", "--trust_code", "false")
+def test_recipes_trust_their_own_code_unless_they_are_told_to_trust_any(arguments, verb):
+    passed = arguments(*verb, "--dir", "my * exp")
+    assert passed[passed.index("--trust_recipe") + 1] == "."
+    assert "--trust_code" not in passed
+    trusting = arguments(*verb, "--dir", "my * exp", "--trust_code", "true")
+    assert "--trust_code" in trusting
+    assert "--trust_recipe" not in trusting

@@ -10,6 +10,7 @@ import argparse
 from collections.abc import Sequence
 
 from wenet_uio.base.cli import command_parser, run
+from wenet_uio.config.command_line import add_trust_code
 
 
 def parser() -> argparse.ArgumentParser:
@@ -20,6 +21,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("folder", metavar="DIR", help="folder of the rows: DIR/ROW/seed_N")
     parser.add_argument("rows", nargs="+", metavar="ROW", help="rows in the order of the table")
+    add_trust_code(parser)
     return parser
 
 
@@ -28,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser().parse_args(arguments)
     from wenet_uio.addons.publish.ablation import write_table
 
-    print(write_table(args.folder, args.rows, args.tests.split()))
+    print(write_table(args.folder, args.rows, args.tests.split(), trust_code=args.trust_code))
 
 
 if __name__ == "__main__":

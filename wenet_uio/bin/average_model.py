@@ -18,7 +18,7 @@ from wenet_uio.base.cli import add_json, command_parser, print_json, run
 from wenet_uio.base.options import positive_int
 from wenet_uio.base.run_files import TRAIN_CONFIG
 from wenet_uio.config import load_config
-from wenet_uio.config.command_line import change_nothing
+from wenet_uio.config.command_line import add_trust_code, change_nothing
 from wenet_uio.config.train import LoraConf
 from wenet_uio.train.averaging import (
     EPOCHS,
@@ -90,6 +90,7 @@ def parser() -> argparse.ArgumentParser:
         help="write the low-rank weights (LoRA) alone: a small file, which --lora_ckpt_path adds to the "
         "weights that the training started from",
     )
+    add_trust_code(parser)
     add_json(parser, "the epochs and their losses as one JSON object")
     of_epochs = "weights are saved at the end of epochs; use --min_epoch and --max_epoch"
     change_nothing(parser, dict.fromkeys(("--mode", "--min_step", "--max_step"), of_epochs))
@@ -211,7 +212,10 @@ def _lora_to_merge(arguments: argparse.Namespace) -> LoraConf | None:
 
     confs: list[LoraConf | None] = []
     for folder in arguments.src_path:
-        confs.append(load_config(Path(folder, TRAIN_CONFIG), of_model=True).lora_conf)
+        config = load_config(
+            Path(folder, TRAIN_CONFIG), of_model=True, trust_code=arguments.trust_code
+        )
+        confs.append(config.lora_conf)
 
     for folder, conf in zip(arguments.src_path, confs, strict=True):
         if conf != confs[0]:

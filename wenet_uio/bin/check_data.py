@@ -97,7 +97,7 @@ def build_reading(options: argparse.Namespace) -> Reading:
     """Return the config, tokenizer and filters that the options name."""
     if options.config:
         overrides = [f"tokenizer_conf.symbol_table_path={options.units}"] if options.units else []
-        config = load_config(options.config, overrides)
+        config = load_config(options.config, overrides, trust_code=True)
         has_units = config.tokenizer_conf.symbol_table_path or config.tokenizer in OWN_UNITS
         tokenizer = build_tokenizer(config) if has_units else None
         frames = None if tokenizer is None else build_ctc_frames(config)

@@ -59,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Compute the statistics and write them."""
     args = parser().parse_args(arguments)
-    config = load_config(args.train_config, args.override_config)
+    config = load_config(args.train_config, args.override_config, trust_code=True)
 
     # With a pattern of several wav.scp, the path of their segments is a pattern, too.
     segments = args.segments

@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.html and not args.html.endswith(".html"):
         raise ValueError(f"{args.html}: the page with the plots is written as .html")
 
-    config = load_config(args.config)
+    config = load_config(args.config, trust_code=True)
     data = args.data_list or config.data
     if data is None:
         command_line.error("--data_list is needed: the config has no `data`")

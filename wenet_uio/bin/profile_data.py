@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser().parse_args(arguments)
 
     torch.set_num_threads(args.threads)
-    config = load_config(args.config, args.override_config)
+    config = load_config(args.config, args.override_config, trust_code=True)
     tokenizer = build_tokenizer(config)
     defer_features = config.dataset_conf.feature_device == "accelerator"
     options = LoaderOptions(rank=0, world_size=1, seed=args.seed, defer_features=defer_features)

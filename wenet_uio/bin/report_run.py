@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from wenet_uio.base.cli import command_parser, run
 from wenet_uio.base.run_files import board_folder
+from wenet_uio.config.command_line import add_trust_code
 
 
 def parser() -> argparse.ArgumentParser:
@@ -38,6 +39,7 @@ def parser() -> argparse.ArgumentParser:
         help="the error rates are 0: word error rates, 1: character error rates (default: as in "
         "that card)",
     )
+    add_trust_code(parser)
     return parser
 
 
@@ -51,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     board = None if given is None else board_folder(args.model_dir, given)
     print(write_run_report(args.model_dir, board), flush=True)
     metrics = {None: None, "0": "wer", "1": "cer"}
-    card = write_model_card(args.model_dir, CardFacts(args.language, metrics[args.char]))
+    facts = CardFacts(args.language, metrics[args.char])
+    card = write_model_card(args.model_dir, facts, trust_code=args.trust_code)
     if card is not None:
         print(card)
     for line in worse_than_before(args.model_dir):

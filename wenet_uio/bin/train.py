@@ -336,7 +336,7 @@ def choose_start(
     )
     state = folder.newest_state()
     if state is not None:
-        return resume_run(folder, state, args.start, files)
+        return resume_run(folder, state, args.start, files, trust_code=args.trust_code)
 
     folder.refuse_strangers()
     if args.start is None:

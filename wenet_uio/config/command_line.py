@@ -17,6 +17,7 @@ from typing import Any
 from wenet_uio.base.hub_address import is_hub_address, named_model, require_no_name
 from wenet_uio.base.messages import note
 from wenet_uio.config.named_code import Loaded
+from wenet_uio.config.trust import RecipeCode
 
 FILES = {
     "symbol_table": ("tokenizer_conf.symbol_table_path", ()),
@@ -157,12 +158,22 @@ def config_overrides(args: argparse.Namespace) -> list[str]:
 
 
 def add_trust_code(parser: argparse.ArgumentParser) -> None:
-    """Add --trust_code, the option of commands that read the train.yaml of a trained model."""
+    """Add --trust_code and --trust_recipe, which set `trust_code`: options of commands that read
+    the train.yaml of a trained model.
+    """
     parser.add_argument(
         "--trust_code",
         action="store_true",
         help="run the operators, the encoder and the model of other packages that the train.yaml "
         "names, which can be any code; the default is to refuse them",
+    )
+    parser.add_argument(
+        "--trust_recipe",
+        dest="trust_code",
+        type=lambda folder: RecipeCode(Path(folder)),
+        metavar="DIR",
+        help="run those of them that the recipe in this folder brings: modules of its local/, and "
+        "what its conf/*.yaml name",
     )
 
 

@@ -52,7 +52,7 @@ def encoder_kind(name: str) -> EncoderKind:
         ConfigError: a third party's code cannot be imported, or is no EncoderKind.
         ValueError: the name is unknown.
     """
-    return named_record("encoder", name, ENCODERS, EncoderKind)
+    return named_record("encoder", name, ENCODERS, EncoderKind, accepts_code=True)
 
 
 def encoder_kinds() -> Iterator[EncoderKind]:

@@ -198,7 +198,7 @@ def family_of(name: str) -> Family:
         ConfigError: a third party's code cannot be imported, or is no Family.
         ValueError: the name is unknown.
     """
-    return named_record("model", name, FAMILIES, Family)
+    return named_record("model", name, FAMILIES, Family, accepts_code=True)
 
 
 def families() -> Iterator[Family]:

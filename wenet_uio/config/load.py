@@ -26,10 +26,11 @@ from wenet_uio.config.checks import (
 from wenet_uio.config.choices import CHOICES, KNOWN_NAMES
 from wenet_uio.config.config import Config
 from wenet_uio.config.fine_tuning import fine_tuned, forget_units, refuse_units_file
-from wenet_uio.config.named_code import is_third_party, named_object
+from wenet_uio.config.named_code import named_object
 from wenet_uio.config.named_files import locate_files
 from wenet_uio.config.nemo import FROM_NEMO, WITH_OVERRIDES, has_nemo_sections, is_nemo_path
 from wenet_uio.config.overrides import Override, apply_override, name_causes, parse_overrides
+from wenet_uio.config.trust import Trust, model_code, refuse_code
 from wenet_uio.config.wenet import add_last_id, from_wenet, refuse_other_parts, to_wenet
 from wenet_uio.config.yaml_file import read_yaml
 
@@ -98,7 +99,7 @@ def load_config(
     overrides: Iterable[str] = (),
     *,
     of_model: bool = False,
-    trust_code: bool = True,
+    trust_code: Trust = False,
     start: Config | None = None,
 ) -> Config:
     """Read a train.yaml and apply `overrides` of the form `encoder_conf.num_blocks=6`.
@@ -108,8 +109,8 @@ def load_config(
 
     Args:
         of_model: the yaml belongs to a trained model, which may have been moved.
-        trust_code: import encoder and family of other packages that the yaml names. False: refuse
-            them.
+        trust_code: which code of other packages, that the yaml names as encoder or model, may run.
+            The config of one's own training is read with True.
         start: config of the trained model that a training starts from. What the model is comes from
             it, how it is trained from the yaml.
 
@@ -143,7 +144,7 @@ def _apply_changes(
     changes: Sequence[Override],
     *,
     of_model: bool,
-    trust_code: bool,
+    trust_code: Trust,
     start: Config | None,
 ) -> tuple[Config, list[str]]:
     """Return the config of the yaml `values` with overrides, and notes for the log.
@@ -178,21 +179,9 @@ def _apply_changes(
     if start_values is not None:
         refuse_units_file(values, start_values, str(path))
         forget_units(values, start_values)
-    if not trust_code:
-        _refuse_third_party(values, path)
+    refuse_code(model_code(values), trust_code, f"{path}: encoder or model")
 
     return _check_config(values, str(path)), notes
-
-
-def _refuse_third_party(values: dict[str, Any], path: Path) -> None:
-    """Raise a ConfigError if a yaml names an encoder or a model of another package."""
-    parts = [values.get("encoder"), values.get("model")]
-    third_party = [str(part) for part in parts if is_third_party(part)]
-    if third_party:
-        raise ConfigError(
-            f"{path}: encoder or model names code that would run: {', '.join(third_party)}; if you "
-            "trust the author of the model, add --trust_code"
-        )
 
 
 def keys_of(config: Config) -> Mapping[str, Any]:

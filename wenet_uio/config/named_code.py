@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from wenet_uio.base.imports import WITHOUT_IT
 from wenet_uio.config.base import ConfigError, Section, known_name
@@ -44,7 +44,7 @@ def named_object(use: str, where: str, *, missing: str = "") -> Any:
     return getattr(module, name)
 
 
-def is_third_party(name: object) -> bool:
+def is_third_party(name: object) -> TypeGuard[str]:
     """Tell whether a name in the yaml is `module:name`, code outside of this package."""
     return isinstance(name, str) and ":" in name
 
@@ -55,7 +55,7 @@ def named_record(
     table: Mapping[str, str],
     kind: type[Record],
     *,
-    accepts_code: bool = True,
+    accepts_code: bool = False,
 ) -> Record:
     """Return the record (such as an EncoderKind) that `key: name` in a yaml means.
 

@@ -14,6 +14,7 @@ from wenet_uio.base.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
 from wenet_uio.config import Config, ConfigError, load_config
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.config.trust import Trust, refuse_code
 from wenet_uio.dataset.frames import frame_count
 from wenet_uio.models import build_trained
 from wenet_uio.models.arithmetic import dtype_for
@@ -89,7 +90,7 @@ def decoding_operators(config: Config) -> list[str]:
 
 
 def load_model_config(
-    path: str | Path, overrides: Iterable[str] = (), *, trust_code: bool
+    path: str | Path, overrides: Iterable[str] = (), *, trust_code: Trust
 ) -> Config:
     """Read the train.yaml of a trained model, which may come from others.
 
@@ -109,18 +110,12 @@ def load_model_config(
             "audio"
         )
 
-    named = decoding_operators(config)
-    if named and not trust_code:
-        raise ConfigError(
-            f"{path}: dataset_conf.operators names code that would run: {', '.join(named)}; if you "
-            "trust the author of the model, add --trust_code"
-        )
-
+    refuse_code(decoding_operators(config), trust_code, f"{path}: dataset_conf.operators")
     return config
 
 
 def load_recogniser(
-    folder: str | Path, checkpoint: str | Path | None = None, *, trust_code: bool = False
+    folder: str | Path, checkpoint: str | Path | None = None, *, trust_code: Trust = False
 ) -> Recogniser:
     """Load train.yaml and the weights of a run, or of a model in WeNet's layout.
 

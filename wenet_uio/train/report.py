@@ -34,7 +34,7 @@ POINTS = "points of TensorBoard"
 REPORT = Loaded("wenet_uio.addons.publish.run_report:write_run_report")
 """`REPORT(folder, tensorboard_dir)` writes report.html, and returns its path."""
 CARD = Loaded("wenet_uio.addons.publish.model_card:write_model_card")
-"""`CARD(folder)` writes README.md."""
+"""`CARD(folder, trust_code=True)` writes README.md."""
 
 
 @contextmanager
@@ -337,4 +337,4 @@ def show_complete(folder: Path, tensorboard_dir: Path, *, report: bool) -> None:
 
     if CARD.is_installed:
         with only_shows("model card"):
-            CARD(folder)
+            CARD(folder, trust_code=True)

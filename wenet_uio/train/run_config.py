@@ -40,7 +40,7 @@ def read_config(
             tokenizer.
         OSError: a file cannot be read.
     """
-    config = load_config(path, overrides, start=start)
+    config = load_config(path, overrides, trust_code=True, start=start)
     if config.family.training.obstacle:
         raise ValueError(f"{path}: model: {config.family.training.obstacle}")
 

@@ -21,6 +21,7 @@ from wenet_uio.base.run_files import TRAIN_CONFIG, read_starts
 from wenet_uio.config import Config, load_config
 from wenet_uio.config.schedules import WarmupLrConf
 from wenet_uio.config.train import ENDLESS
+from wenet_uio.config.trust import Trust
 from wenet_uio.models.build import build_trainable
 from wenet_uio.models.lora import is_lora
 from wenet_uio.models.speech_model import Vocabulary
@@ -202,13 +203,19 @@ class Resume:
 
 
 def resume_run(
-    folder: RunFolder, state: dict[str, Any], named: str | None, files: WeightFiles
+    folder: RunFolder,
+    state: dict[str, Any],
+    named: str | None,
+    files: WeightFiles,
+    *,
+    trust_code: Trust,
 ) -> Resume:
     """Return the start of a run that goes on from `state`, the newest one in its folder.
 
     Args:
         named: the model that --from names.
         files: those that options name, which are not read.
+        trust_code: which code of other packages, that the model of --from brought, may run.
 
     Raises:
         ValueError: `named` is not the model that the run began from.
@@ -225,7 +232,7 @@ def resume_run(
             f"{named or 'new weights'}: give the same --from to resume it, or another --model_dir"
         )
 
-    config = load_config(folder.path / TRAIN_CONFIG, of_model=True)
+    config = load_config(folder.path / TRAIN_CONFIG, of_model=True, trust_code=trust_code)
     source = {"from": str(Path(began_from))}
     if is_hub_address(named):
         source = {"from": named, "from_commit": starts[0]["from_commit"]}

@@ -18,6 +18,7 @@ from wenet_uio.config import Config
 from wenet_uio.config.checkpoint_layout import CheckpointLayout
 from wenet_uio.config.encoder_kind import encoder_kinds
 from wenet_uio.config.family import families
+from wenet_uio.config.trust import Trust
 from wenet_uio.export.exported import FOLDERS, folders_above
 from wenet_uio.models.converted import Converted, write_model
 from wenet_uio.models.lora import is_lora, merge_lora
@@ -59,7 +60,7 @@ class TrainedModel:
 
 
 def open_trained_model(
-    path: str | Path, folder: Path, *, make: bool = True, trust_code: bool = False
+    path: str | Path, folder: Path, *, make: bool = True, trust_code: Trust = False
 ) -> TrainedModel:
     """Open a trained model.
 

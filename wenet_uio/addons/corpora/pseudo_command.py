@@ -25,6 +25,7 @@ from wenet_uio.base.cli import add_loudness, command_parser
 from wenet_uio.base.files import written_aside
 from wenet_uio.base.run_files import TRAIN_CONFIG
 from wenet_uio.config.command_line import add_trust_code
+from wenet_uio.config.trust import Trust
 from wenet_uio.prepare.texts import TEXTS
 from wenet_uio.search.modes import usual_mode
 from wenet_uio.search.recogniser import load_model_config
@@ -140,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print_counts(counts, args.out)
 
 
-def print_teacher(model: str, folder: Path, *, trust_code: bool) -> None:
+def print_teacher(model: str, folder: Path, *, trust_code: Trust) -> None:
     """Print train.yaml, weights and decode mode of a model.
 
     A model of another package is converted first, unless the folder has its conversion.

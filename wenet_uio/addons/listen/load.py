@@ -7,6 +7,7 @@ from pathlib import Path
 
 from wenet_uio.addons.listen.recogniser import SpeechRecogniser
 from wenet_uio.base.run_files import TRAIN_CONFIG
+from wenet_uio.config.trust import Trust
 from wenet_uio.export.exported import FOLDERS, TORCHSCRIPT, ExportedModel, folders_above, has_onnx
 from wenet_uio.export.torchscript import from_torchscript
 from wenet_uio.models import build_model
@@ -26,7 +27,7 @@ def load_model(
     *,
     checkpoint: str | Path | None = None,
     device: str = "auto",
-    trust_code: bool = False,
+    trust_code: Trust = False,
 ) -> SpeechRecogniser:
     """Load a recogniser.
 
@@ -156,7 +157,7 @@ def _find_run(export: Path) -> Path:
     return folder
 
 
-def _load_export(export: Path, run: Path, trust_code: bool) -> Recogniser:
+def _load_export(export: Path, run: Path, trust_code: Trust) -> Recogniser:
     """Load an exported model, with config and tokenizer of its run."""
     config = load_model_config(run / TRAIN_CONFIG, trust_code=trust_code)
 

@@ -17,6 +17,7 @@ from wenet_uio.base.pages import render
 from wenet_uio.base.pages.charts import line_chart
 from wenet_uio.base.run_files import TRAIN_CONFIG
 from wenet_uio.config import load_config
+from wenet_uio.config.trust import Trust
 from wenet_uio.scoring.bootstrap import LEVEL, compare, interval
 from wenet_uio.scoring.scores import score
 from wenet_uio.scoring.wer import Counts
@@ -71,7 +72,9 @@ class Part:
         return cls(name, read_table(folder / "text"), groups)
 
 
-def write_table(folder: str | Path, rows: Sequence[str], names: Sequence[str]) -> Path:
+def write_table(
+    folder: str | Path, rows: Sequence[str], names: Sequence[str], *, trust_code: Trust = False
+) -> Path:
     """Write table.md, table.json and table.html of the runs FOLDER/ROW/seed_N.
 
     Returns:
@@ -81,11 +84,12 @@ def write_table(folder: str | Path, rows: Sequence[str], names: Sequence[str]) -
         rows: in the order of the table; the others are compared with the first. A row without
             result is left out.
         names: parts of data/ that are scored.
+        trust_code: which encoder and model of other packages may run.
     """
     folder, parts = Path(folder), [Part.read(name) for name in names]
     lines: list[Line] = []
     for row in rows:
-        lines += _row_lines(folder / row, parts)
+        lines += _row_lines(folder / row, parts, trust_code)
 
     tables = [_markdown_table(lines, parts, unit) for unit in UNITS]
     with written_aside(folder / "table.json", "w") as file:
@@ -101,7 +105,7 @@ def write_table(folder: str | Path, rows: Sequence[str], names: Sequence[str]) -
     return path
 
 
-def _row_lines(row_folder: Path, parts: Sequence[Part]) -> list[Line]:
+def _row_lines(row_folder: Path, parts: Sequence[Part], trust_code: Trust) -> list[Line]:
     """Return a line for each decode mode of a row, with the seeds whose parts are all scored.
 
     The decoded texts are in ROW/seed_N/PART/MODE/text, and those of the running average in
@@ -111,7 +115,8 @@ def _row_lines(row_folder: Path, parts: Sequence[Part]) -> list[Line]:
     if not runs:
         return []
 
-    model = untrained_model(load_config(runs[0] / TRAIN_CONFIG, of_model=True))
+    config = load_config(runs[0] / TRAIN_CONFIG, of_model=True, trust_code=trust_code)
+    model = untrained_model(config)
     parameters = sum(weight.numel() for weight in model.parameters())
     epoch_files = [path for run in runs for path in run.glob("epoch_*.yaml")]
     epochs = len(epoch_files) / len(runs)

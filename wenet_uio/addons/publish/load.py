@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from wenet_uio.addons.publish.pull import Pulled, pull
 from wenet_uio.base.hub_address import hub_address
 from wenet_uio.base.run_files import FINAL_WEIGHTS, TRAIN_CONFIG
+from wenet_uio.config.trust import Trust
 from wenet_uio.models.converted import write_model
 from wenet_uio.train.trained_model import convert_model, layouts
 
@@ -23,7 +24,7 @@ def from_pretrained(
     *,
     revision: str | None = None,
     device: str = "auto",
-    trust_code: bool = False,
+    trust_code: Trust = False,
     offline: bool = False,
 ) -> SpeechRecogniser:
     """Download a model, unless the cache has it, and load it.

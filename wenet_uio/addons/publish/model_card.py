@@ -22,6 +22,7 @@ from wenet_uio.base.files import written_aside
 from wenet_uio.base.run_files import MODEL_CARD, TRAIN_CONFIG, read_starts
 from wenet_uio.base.uris import published, shown
 from wenet_uio.config import Config, ConfigError, load_config
+from wenet_uio.config.trust import Trust
 from wenet_uio.config.yaml_file import parse_yaml, read_yaml
 from wenet_uio.models import build_model
 from wenet_uio.models.speech_model import SpeechModel
@@ -64,16 +65,21 @@ class CardFacts(NamedTuple):
 NOTHING_MORE = CardFacts()
 
 
-def write_model_card(folder: str | Path, facts: CardFacts = NOTHING_MORE) -> Path | None:
+def write_model_card(
+    folder: str | Path, facts: CardFacts = NOTHING_MORE, *, trust_code: Trust = False
+) -> Path | None:
     """Write README.md into the folder of a run and return its path.
 
     Keys that a person added to the front matter, such as `license`, stay. A README.md without
     MARKER was written by a person and stays as it is: the log says so, and None is returned.
 
+    Args:
+        trust_code: which encoder and model of other packages may run.
+
     Raises:
-        ConfigError: the train.yaml is wrong.
+        ConfigError: the train.yaml is wrong, or names code that is not trusted.
     """
-    text = model_card_text(folder, facts)
+    text = model_card_text(folder, facts, trust_code=trust_code)
     if text is None:
         return None
 
@@ -84,7 +90,7 @@ def write_model_card(folder: str | Path, facts: CardFacts = NOTHING_MORE) -> Pat
     return path
 
 
-def model_card_text(folder: str | Path, facts: CardFacts = NOTHING_MORE) -> str | None:
+def model_card_text(folder: str | Path, facts: CardFacts, *, trust_code: Trust) -> str | None:
     """Return the text of a model card; see write_model_card.
 
     Raises:
@@ -97,7 +103,7 @@ def model_card_text(folder: str | Path, facts: CardFacts = NOTHING_MORE) -> str 
         log.warning("%s; the model card is not written. Move the file away to get it", error)
         return None
 
-    config = load_config(folder / TRAIN_CONFIG, of_model=True)
+    config = load_config(folder / TRAIN_CONFIG, of_model=True, trust_code=trust_code)
     front = _merge_front_matter(config, kept, facts)
     return _Card(folder, config, front, facts).text()
 

@@ -14,6 +14,7 @@ from wenet_uio.base.messages import nearest_name
 from wenet_uio.base.run_files import FINAL_WEIGHTS, MODEL_CARD, TRAIN_CONFIG, read_starts
 from wenet_uio.config import save_config
 from wenet_uio.config.named_files import copy_files
+from wenet_uio.config.trust import Trust
 from wenet_uio.export.exported import FOLDER_FILES, FOLDERS, ONNX_FILES, TORCHSCRIPT, has_onnx
 from wenet_uio.search.recogniser import CHECKPOINTS, load_model_config, weights_in
 
@@ -61,7 +62,7 @@ def stage_model(
     *,
     licence: str | None = None,
     licence_name: str | None = None,
-    trust_code: bool = False,
+    trust_code: Trust = False,
 ) -> Staged:
     """Write the files of a model into an empty folder, and load the model from there.
 
@@ -108,7 +109,7 @@ def stage_model(
         base=base,
         undecoded=undecoded,
     )
-    card = _checked_card(found.run, facts)
+    card = _checked_card(found.run, facts, trust_code)
     (into / MODEL_CARD).write_text(card, encoding="utf-8")
     load_model(into, device="cpu", trust_code=trust_code)
 
@@ -145,14 +146,14 @@ def _link_export(named: Path, export: Path, into: Path) -> None:
                 _link_file(file, place / file.name)
 
 
-def _checked_card(run: Path, facts: CardFacts) -> str:
+def _checked_card(run: Path, facts: CardFacts, trust_code: Trust) -> str:
     """Return the text of the model card: a new one, or that of a person.
 
     Raises:
         ValueError: it has no licence, or another one than `facts`.
     """
     path = run / MODEL_CARD
-    card = model_card_text(run, facts)
+    card = model_card_text(run, facts, trust_code=trust_code)
     if card is None:
         card = path.read_text(encoding="utf-8")
 

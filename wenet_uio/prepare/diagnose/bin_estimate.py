@@ -264,7 +264,7 @@ def read_config(options: argparse.Namespace) -> Config:
     limits = {name: seconds for name, seconds in limits.items() if seconds is not None}
     if options.config:
         overrides = [f"dataset_conf.filter_conf.{name}={limits[name]}" for name in limits]
-        config = load_config(options.config, overrides)
+        config = load_config(options.config, overrides, trust_code=True)
     else:
         # As in NeMo's scripts, only the limits of the options filter.
         filter_conf = NO_LIMITS | limits

@@ -171,7 +171,7 @@ def main() -> None:
     args = parser.parse_args()
 
     begin = time.process_time()
-    conf = load_config(args.config).dataset_conf
+    conf = load_config(args.config, trust_code=True).dataset_conf
     words = draw_words(args.words, args.variants, args.networks, args.formants, args.microphones)
     chain = chain_of(conf, training=True)
     spoken, labels = features(words, [SAMPLE_RATE] * len(words), chain, HEARINGS)
