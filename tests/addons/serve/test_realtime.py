@@ -205,3 +205,28 @@ def test_an_update_ends_the_turn_before_it_and_no_audio_is_lost(server, speech):
     assert transcripts(events) == [whole, part]
     order = [event["type"] for event in events if event["type"] in ("session.updated", DONE)]
     assert order == ["session.updated", "session.updated", DONE, "session.updated", DONE]
+
+
+@pytest.mark.parametrize("with_audio", [True, False])
+def test_a_server_that_stops_ends_the_turn_and_sends_its_text(server, speech, with_audio):
+    first, second = speech[:24000], speech[24000:48000]
+
+    async def talk():
+        async with async_client(server.url).realtime.connect() as connection:
+            await connection.session.update(session=session_of(None))
+            await append(connection, first)
+            await connection.input_audio_buffer.commit()
+            events = await events_until(connection, DONE)
+            if with_audio:
+                await append(connection, second)
+                events += await events_until(connection, DELTA)
+            (session,) = server.server._sessions
+            session._engine._loop.call_soon_threadsafe(session.stop)
+            events += [event.to_dict(warnings=False) async for event in connection]
+            return events, connection._connection.close_code
+
+    events, code = asyncio.run(talk())
+    assert code == 1001
+    (text,) = transcripts(asyncio.run(transcribe(server.url, first)))
+    assert transcripts(events)[0] == text
+    assert len(transcripts(events)) == 1 + with_audio

@@ -15,14 +15,17 @@ def until(condition: Callable[[], bool]) -> bool:
     return condition()
 
 
-def raw_socket(url: str, receive_buffer: int = 65536) -> sockets.socket:
+def raw_socket(
+    url: str, receive_buffer: int = 65536, path: str = "/", token: str = "none"
+) -> sockets.socket:
     """A connection after the handshake, as a plain socket."""
     host, _, port = url.removeprefix("ws://").partition(":")
     raw = sockets.socket()
     raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, receive_buffer)
     raw.connect((host, int(port)))
     raw.sendall(
-        f"GET / HTTP/1.1\r\nHost: {host}:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"Authorization: Bearer {token}\r\n"
         "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()
     )
     assert b"101" in raw.recv(4096)

@@ -43,7 +43,7 @@ class LimitError(RefusedError):
 
 @dataclass(frozen=True)
 class Start:
-    """Start signal of a client."""
+    """Begins a stream: the start signal of a client of WeNet's protocol."""
 
     nbest: int = 1
     continuous_decoding: bool = False

@@ -108,14 +108,13 @@ class RealtimeDialect(Dialect):
         raise RefusedError(f"type {kind!r:.80}: this server only transcribes; expected {expected}")
 
     def _read_update(self, event: dict[str, Any], has_stream: bool) -> list[Request]:
-        """Begin another stream if the configuration changes; that before ends as by a commit."""
+        """Begin another stream if the configuration changes."""
         config = changed_config(self._config, event.get("session"))
         if has_stream and config == self._config:
             return [Reply(self._updated(event["type"]))]
 
         self._update = event["type"]
-        end = self._read_commit() if self._has_audio else [Clear()]
-        return [*end, self._open_stream(config)]
+        return [self._open_stream(config)]
 
     def _read_audio(self, event: dict[str, Any], has_stream: bool) -> list[Request]:
         audio = event.get("audio")

@@ -94,8 +94,8 @@ def changed_config(config: RealtimeConfig, session: Any) -> RealtimeConfig:
 def _read_format(value: Any) -> tuple[str, int]:
     """Return the format of the audio, and its sample rate in Hz."""
     fields = value if isinstance(value, Mapping) else {"type": value}
-    name = fields.get("type")
-    name = OLDER_FORMATS.get(name, name) if isinstance(name, str) else name
+    kind = fields.get("type")
+    name = OLDER_FORMATS.get(kind, kind) if isinstance(kind, str) else ""
     if name in LAWS:
         return name, G711_RATE
     if name != PCM:

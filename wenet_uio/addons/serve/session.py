@@ -264,6 +264,7 @@ class Session:
             if not self._dialect.forgives:
                 raise
             self._queue_messages(self._dialect.tell_refused(error))
+            await self._wait_for_room()
 
     async def _obey(self, request: Request) -> None:
         """Do what a request says."""
@@ -278,9 +279,7 @@ class Session:
         elif isinstance(request, Reply):
             self._queue_messages([request.message])
         elif isinstance(request, Commit):
-            assert self._seat is not None, "the dialect knows whether there is a stream"
-            self._committed = True
-            self._engine.end(self._seat)
+            self._commit_stream()
         elif isinstance(request, Clear):
             self._drop_stream()
         else:
@@ -288,17 +287,30 @@ class Session:
             self._end_stream()
 
     async def _start_stream(self, start: Start) -> None:
-        """Open a stream for the audio that follows."""
+        """Open a stream for the audio that follows. A stream before it is committed, unless the
+        start is refused.
+        """
         self.admit(start)
-        self._start = start
-        self._rate = start.sample_rate or self._usual_rate
-        self._metrics.streams.inc()
 
         # Preparing many hot words takes seconds; in this thread, other clients would wait.
-        stream, self._warnings = await asyncio.to_thread(self._open_stream, start)
+        stream, warnings = await asyncio.to_thread(self._open_stream, start)
+        if self._seat is not None:
+            self._commit_stream()
+            await self._wait_for_room()
+            if self._ending:
+                return
+
+        self._start, self._warnings = start, warnings
+        self._rate = start.sample_rate or self._usual_rate
+        self._metrics.streams.inc()
         self._streams += 1
         self._opening = True
         self._seat = self._engine.open(stream, partial(self._take_news, self._streams))
+
+    def _commit_stream(self) -> None:
+        assert self._seat is not None, "the dialect knows whether there is a stream"
+        self._committed = True
+        self._engine.end(self._seat)
 
     def _drop_stream(self) -> None:
         if self._seat is not None:
