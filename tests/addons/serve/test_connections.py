@@ -224,5 +224,5 @@ def test_a_lack_of_open_files_is_logged_once_and_other_errors_as_ever(caplog):
     loop.close()
     assert [record.getMessage().splitlines()[0] for record in caplog.records] == [
         "error: no connection can be accepted: Too many open files (ulimit -n)",
-        "another error",
+        "error: another error",
     ]

@@ -83,7 +83,7 @@ def test_a_client_that_speaks_no_http_is_not_logged_and_other_failures_are(caplo
     for error in (BadStatusLine("secret"), ValueError("a fault of ours")):
         logger.error("Error handling request", exc_info=error)
     assert "secret" not in caplog.text
-    assert "a fault of ours" in caplog.text
+    assert "ValueError" in caplog.text
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 import asyncio
 import json
+import time
+from contextlib import suppress
 from types import SimpleNamespace
 
 import aiohttp
@@ -10,6 +12,7 @@ import torch
 from tests.support.serve.clients import START, of_type, sentences, served, speak
 from tests.support.serve.raw_clients import frame, raw_socket, reset, until
 from wenet_uio.addons.listen.endpoint import EndpointRule
+from wenet_uio.addons.serve.engine import Engine
 from wenet_uio.addons.serve.options import Limits, ServeOptions
 from wenet_uio.addons.serve.session import Session
 from wenet_uio.addons.serve.wenet_dialect import WenetDialect
@@ -435,3 +438,104 @@ def test_a_message_that_comes_as_the_stream_ends_does_not_keep_the_session_open(
 
 async def _wait(future):
     return await future
+
+
+class BusyEngine(Engine):
+    """Opens a stream late, as an engine does that has many others."""
+
+    def open(self, stream, deliver):
+        def later(news):
+            self._loop.call_later(0.8 if news.opened else 0.0, deliver, news)
+
+        return super().open(stream, later)
+
+
+def test_a_client_that_waits_for_server_ready_is_not_idle(recogniser, speech, monkeypatch):
+    monkeypatch.setattr("wenet_uio.addons.serve.app.Engine", BusyEngine)
+    limits = Limits(idle_seconds=0.3)
+    with served(recogniser, ServeOptions(endpoints={}, limits=limits)) as running:
+
+        async def patient_clients():
+            async with aiohttp.ClientSession() as client:
+                return await asyncio.gather(*(one(client) for _ in range(8)))
+
+        async def one(client):
+            async with client.ws_connect(running.socket_url) as socket:
+                await socket.send_json(START)
+                ready = await socket.receive_json()
+                await asyncio.sleep(0.1)  # less than idle_seconds after the server is ready
+                await socket.send_bytes(speech[:16000].tobytes())
+                await socket.send_json({"signal": "end"})
+                return [ready, *[json.loads(reply.data) async for reply in socket]]
+
+        for received in asyncio.run(patient_clients()):
+            assert received[0]["type"] == "server_ready"
+            assert received[-1]["type"] == "speech_end"
+        # The clock runs from then on.
+        received = asyncio.run(replies(running.socket_url, START))
+        assert [received[0].get("type"), received[-1].get("message")] == [
+            "server_ready",
+            "no message for 0.3 s",
+        ]
+
+
+@pytest.mark.parametrize(
+    ("opcode", "content"),
+    [(2, b""), (2, b"\0"), (2, b"\0\0"), (0x9, b""), (0xA, b"")],
+    ids=["empty", "half a sample", "a sample", "ping", "pong"],
+)
+def test_messages_without_audio_to_speak_of_keep_no_place(recogniser, opcode, content):
+    limits = Limits(idle_seconds=0.6)
+    with served(recogniser, ServeOptions(endpoints={}, limits=limits)) as running:
+        raw = raw_socket(running.socket_url)
+        raw.sendall(frame(1, json.dumps(START).encode()))
+        raw.settimeout(0.1)
+        received, end = b"", time.monotonic() + 20
+        while b"failed" not in received and time.monotonic() < end:
+            raw.sendall(frame(opcode, content))
+            with suppress(TimeoutError):
+                received += raw.recv(1 << 16)
+        raw.close()
+        assert b"no message for 0.6 s" in received
+
+
+def test_a_client_that_speaks_in_small_packets_or_now_and_then_is_not_idle(recogniser, speech):
+    limits = Limits(idle_seconds=0.6)
+    with served(recogniser, ServeOptions(endpoints={}, limits=limits)) as running:
+        speech = speech[16000:32000]
+        expected = sentences(asyncio.run(speak(running.socket_url, speech)))
+        for packet, pause in ((160, 0.01), (8000, 0.4)):
+            received = asyncio.run(speak(running.socket_url, speech, packet=packet, pause=pause))
+            assert received[-1]["type"] == "speech_end", received[-1]
+            assert sentences(received) == expected
+
+
+UNMASKED = {
+    "text": b"\x81\x05hello",
+    "audio": b"\x82\x04\0\0\0\0",
+    "audio of 200 bytes": b"\x82\x7e\0\xc8" + bytes(200),
+    "audio of 70000 bytes": b"\x82\x7f" + (70_000).to_bytes(8, "big") + bytes(70_000),
+    "ping": b"\x89\0",
+    "second frame of a message": b"\x02\x82\0\0\0\0ab\x80\x02ab",
+}
+
+
+@pytest.mark.parametrize("cut", [None, 1, 3])
+@pytest.mark.parametrize("sent", UNMASKED.values(), ids=UNMASKED)
+def test_a_frame_without_a_mask_ends_its_connection_and_no_other(server, sent, cut):
+    masked = frame(1, json.dumps(START).encode()) + frame(2, bytes(3000)) + frame(9, b"")
+    raw = raw_socket(server.socket_url)
+    raw.sendall(masked)
+    raw.settimeout(10)
+    received = b""
+    while b"server_ready" not in received:
+        received += raw.recv(1 << 16)
+    for piece in [sent] if cut is None else [sent[:cut], sent[cut:]]:
+        with suppress(ConnectionError):  # it is closed already
+            raw.sendall(piece)
+        time.sleep(0.05)
+    with suppress(ConnectionError):
+        while piece := raw.recv(1 << 16):
+            received += piece
+    raw.close()
+    assert b"\x88\x02\x03\xea" in received  # closed with 1002

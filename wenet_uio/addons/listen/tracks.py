@@ -15,6 +15,8 @@ from wenet_uio.audio.read import Source, audio_info
 ChosenChannel = Channel | Literal["each"]
 """A number from 0, `mix` for the mean of all channels, or `each` for all of them one by one."""
 STEREO = ("left", "right")
+MOST_DIGITS = 9
+"""Digits of the number of a channel."""
 
 
 class Track(NamedTuple):
@@ -35,7 +37,7 @@ def parse_channel(text: str) -> ChosenChannel:
         return "mix"
     if text == "each":
         return "each"
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > MOST_DIGITS:
         raise ValueError(f"expected a number from 0, mix or each, found {text!r:.40}")
     return int(text)
 

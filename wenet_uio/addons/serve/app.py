@@ -24,7 +24,7 @@ from wenet_uio.addons.serve.access import (
     check_origin,
     is_allowed,
 )
-from wenet_uio.addons.serve.connections import Connections, connection_of
+from wenet_uio.addons.serve.connections import SERVER, Connections, connection_of
 from wenet_uio.addons.serve.dialect import Dialect
 from wenet_uio.addons.serve.engine import Engine
 from wenet_uio.addons.serve.events import GoneError
@@ -126,7 +126,7 @@ class Server:
         self.app.router.add_get("/static/{name}", self._show_file)
         self.app.router.add_get(REALTIME, self._serve_realtime)
         self.app.router.add_route("*", "/{path:.*}", self._socket_or_page)
-        self.app.on_response_prepare.append(self._allow_origin)
+        self.app.on_response_prepare.append(self._complete_head)
         self.app.on_startup.append(self._start_engine)
         self.app.on_cleanup.append(self._stop_engine)
 
@@ -228,8 +228,9 @@ class Server:
 
         return answer
 
-    async def _allow_origin(self, request: web.Request, answer: web.StreamResponse) -> None:
-        """Let a page of an allowed origin read the answer."""
+    async def _complete_head(self, request: web.Request, answer: web.StreamResponse) -> None:
+        """Let a page of an allowed origin read the answer, and tell nobody what the server runs."""
+        answer.headers["Server"] = SERVER
         if is_allowed(request.headers.get("Origin"), self._options.origins):
             answer.headers["Access-Control-Allow-Origin"] = request.headers["Origin"]
 
@@ -243,9 +244,9 @@ class Server:
 
         refusals = [refusal for refusal in STATUS_OF_REFUSAL if isinstance(error, refusal)]
         if not refusals:
-            log.error(
-                "error: a request failed: %s %s", request.method, request.path, exc_info=error
-            )
+            route = request.match_info.route.resource
+            place = route.canonical if route is not None else "no route"
+            log.error("error: a request failed: %s %s", request.method, place, exc_info=error)
             return _error_answer(
                 HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed at this request"
             )

@@ -11,9 +11,12 @@ import asyncio
 import logging
 import resource
 from collections.abc import Callable
+from typing import Any
 
 from aiohttp import web
+from aiohttp.http_websocket import WebSocketReader
 
+from wenet_uio.addons.serve.masks import MaskedFrames
 from wenet_uio.addons.serve.metrics import Metrics
 from wenet_uio.addons.serve.options import Limits
 
@@ -24,6 +27,9 @@ MOST_UNPROVEN = 1 << 18
 fewer."""
 QUIET = 1.0
 """Seconds without data after which nothing more is expected from a client that was refused."""
+SERVER = "wenet_uio"
+"""The header `Server`; that of aiohttp has the versions of Python and aiohttp, which tell a stranger
+what flaws to try."""
 LOOK = 0.05
 """Seconds between two looks for such data."""
 
@@ -69,6 +75,19 @@ class Connection(web.RequestHandler):
         self._most_bytes -= len(data)
         if self._most_bytes < 0 and self.transport is not None:
             self.transport.pause_reading()
+
+    def set_parser(
+        self, parser: WebSocketReader, data_received_cb: Callable[[], None] | None = None
+    ) -> None:
+        """Give the bytes of the client to the parser of a WebSocket, if its frames are masked."""
+        masked: Any = MaskedFrames(parser)
+        super().set_parser(masked, data_received_cb)
+
+    def handle_error(self, *args: Any, **options: Any) -> web.StreamResponse:
+        """Return the answer to a request that is no HTTP; it does not tell what the server runs."""
+        answer = super().handle_error(*args, **options)
+        answer.headers["Server"] = SERVER
+        return answer
 
     def distrust(self) -> None:
         """Read at most MOST_UNPROVEN more bytes, and give way to others, until `trust`."""

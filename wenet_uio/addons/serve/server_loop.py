@@ -9,12 +9,14 @@ import math
 import signal
 import socket
 import ssl
+import traceback
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from aiohttp import web
+from aiohttp import BadContentDispositionHeader, BadContentDispositionParam, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from wenet_uio.addons.serve.app import Server
@@ -38,6 +40,7 @@ def serve_until_stopped(
     logging.getLogger("aiohttp.server").addFilter(is_fault_of_server)
     # It would log the subprotocols that a client asks for, among which a token may be.
     logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
+    keep_texts_out_of_log()
     asyncio.run(serve(server, host, port, context, unix_socket))
 
 
@@ -47,6 +50,23 @@ def is_fault_of_server(record: logging.LogRecord) -> bool:
     A client that does not speak HTTP gets an answer, not a log.
     """
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+def keep_texts_out_of_log() -> None:
+    """Let no text of a client into the log of this process through an exception or a warning."""
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(hide_message)
+    for category in (BadContentDispositionHeader, BadContentDispositionParam):
+        warnings.filterwarnings("ignore", category=category)
+
+
+def hide_message(record: logging.LogRecord) -> bool:
+    """Write an exception as its type and where it was raised, without its message."""
+    error = record.exc_info[1] if record.exc_info else None
+    if error is not None:
+        steps = "".join(traceback.format_tb(error.__traceback__))
+        record.exc_text = f"Traceback (most recent call last):\n{steps}{type(error).__qualname__}"
+    return True
 
 
 async def serve(
@@ -200,7 +220,9 @@ class FullLog:
         """Log an error, unless it is the same lack of open files again."""
         error = context.get("exception")
         if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
-            loop.default_exception_handler(context)
+            # The name of a callback is followed by its arguments, which may be texts of a client.
+            what = context["message"].partition(" in callback")[0]
+            log.error("error: %s", what, exc_info=error if isinstance(error, Exception) else None)
         elif loop.time() - self._last > REPEAT:
             self._last = loop.time()
             log.error("error: no connection can be accepted: %s (ulimit -n)", error.strerror)

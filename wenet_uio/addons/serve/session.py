@@ -38,6 +38,8 @@ UNSENT = 1 << 14
 """Bytes of results that wait for the network before the server waits for the client."""
 MOST_REPLIES = 100
 """Messages that wait to be sent before no more of the client's are read."""
+LEAST_AUDIO = 0.1
+"""Seconds of audio that a client sends within `idle_seconds` if it is not idle."""
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +96,11 @@ class Session:
         """Whether further requests are ignored."""
         self._finished = False
         """Whether the messages in `_unsent` are the last ones."""
+        self._is_reading = False
+        """Whether the server waits for a message."""
+        self._quiet, self._counted = 0.0, 0.0
+        """Seconds for which the server has waited for the client, and the time of the event loop up
+        to which they are counted."""
         self._code = WSCloseCode.OK
         self._limits = Limits()
 
@@ -106,6 +113,7 @@ class Session:
         if not self._has_place:
             self._account = self._admit(start)
             self._has_place = True
+            self._quiet = 0.0
 
     async def run(self, request: web.Request, limits: Limits) -> web.WebSocketResponse:
         """Serve the client until its stream or its connection ends."""
@@ -165,6 +173,8 @@ class Session:
         self._code = WSCloseCode.MESSAGE_TOO_BIG if is_too_big else WSCloseCode.POLICY_VIOLATION
         if isinstance(error, LimitError):
             self._metrics.refused.labels(error.reason).inc()
+        elif isinstance(error, PermissionError):
+            self._metrics.refused.labels("permission").inc()
         elif not isinstance(error, (RefusedError, PermissionError, ValueError)):
             log.error("error: a stream failed", exc_info=error)
             error = RuntimeError("the server failed at this stream")
@@ -214,23 +224,39 @@ class Session:
             self._finish_session()
 
     async def _next_message(self, socket: web.WebSocketResponse) -> WSMessage | None:
-        """Wait for a message; None: there is none yet, and the client is not idle.
+        """Wait for a message; None: there is none yet.
 
         Raises:
             LimitError: the client is idle.
         """
-        idle = None if self._ending else self._limits.idle_seconds
+        limit = self._limits.idle_seconds
         if not self._has_place:
-            idle = min(self._limits.idle_seconds, self._limits.head_seconds)
+            limit = min(limit, self._limits.head_seconds)
+        if self._quiet >= limit and not self._ending:
+            raise LimitError("idle_seconds", f"no message for {limit:g} s")
 
+        self._is_reading, self._counted = True, asyncio.get_running_loop().time()
+        seconds_left = limit if self._is_awaited else limit - self._quiet
         try:
             # Pings do not count as messages, so a client that only pings is idle too.
-            return await asyncio.wait_for(socket.receive(), idle)
+            return await asyncio.wait_for(socket.receive(), seconds_left)
         except asyncio.TimeoutError:
-            # A client that waits for its results is not idle.
-            if self._ending or self._waiting > 0:
-                return None
-            raise LimitError("idle_seconds", f"no message for {idle:g} s") from None
+            return None
+        finally:
+            self._count_quiet()
+            self._is_reading = False
+
+    def _count_quiet(self) -> None:
+        """Count the seconds since the last call, unless the client waited for the server."""
+        now = asyncio.get_running_loop().time()
+        if not self._is_awaited:
+            self._quiet += now - self._counted
+        self._counted = now
+
+    @property
+    def _is_awaited(self) -> bool:
+        """Whether the client waits for the server, not the server for the client."""
+        return not self._is_reading or self._opening or self._waiting > 0 or self._ending
 
     def _check_end(self, error: object) -> None:
         """Look why the messages end.
@@ -335,6 +361,10 @@ class Session:
         self._waiting += seconds
         self._metrics.audio.labels("stream").inc(seconds)
 
+        # Empty messages, or a sample now and then, must not keep a place for ever.
+        credit = self._limits.idle_seconds * seconds / LEAST_AUDIO
+        self._quiet = max(0.0, self._quiet - credit)
+
         if self._received > self._limits.max_seconds:
             raise LimitError(
                 "max_seconds",
@@ -376,6 +406,7 @@ class Session:
         if number != self._streams or self._seat is None:  # the client has dropped this stream
             return
 
+        self._count_quiet()
         self._waiting = news.waiting
         self._progress.set()
         if self._finished:

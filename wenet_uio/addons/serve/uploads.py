@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from aiohttp import BodyPartReader, MultipartReader, web
+from aiohttp import BodyPartReader, MultipartReader, StreamReader, web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from wenet_uio.addons.serve.messages import LimitError, RefusedError
 from wenet_uio.addons.serve.options import Limits
@@ -25,6 +27,21 @@ MOST_FIELD_BYTES = 1 << 18
 """Bytes of all fields but `file` together, with their names."""
 MOST_PARTS = 1200
 """Parts of a form: a part for each hot word, and some for other fields."""
+MOST_LINE_BYTES = 1 << 19
+"""Bytes of the lines of a form outside of its fields: boundaries, headers, and what stands before
+the first boundary."""
+TURN = 16
+"""Calls of the parser of a form after which other clients have a turn: what has arrived already is
+parsed without waiting."""
+UNREADABLE = (
+    ValueError,
+    LookupError,
+    RuntimeError,
+    AssertionError,
+    HttpProcessingError,
+    web.RequestPayloadError,
+)
+"""What aiohttp raises at a form that it cannot read."""
 READ_BYTES = 1 << 16
 PLAIN_ENCODINGS = ("", "identity", "binary", "7bit", "8bit")
 TRANSFERS = 4
@@ -101,17 +118,63 @@ async def read_upload(request: web.Request, limits: Limits, take: Callable[[int]
 
     form = _Form(limits, take)
     try:
-        reader = await request.multipart()
+        # `request.multipart` would read the body without a bound.
+        body: Any = FormBody(request.content)
+        reader = MultipartReader(request.headers, body)
         while (part := await asyncio.wait_for(reader.next(), limits.idle_seconds)) is not None:
             await form.add(part)
     except asyncio.TimeoutError:
         raise LimitError("idle_seconds", f"no data for {limits.idle_seconds:g} s") from None
-    except (ValueError, AssertionError, web.RequestPayloadError) as error:
-        raise RefusedError(f"the form cannot be read: {error}") from None
+    except UNREADABLE as error:
+        reason = " ".join(str(getattr(error, "message", error)).split())
+        raise RefusedError(f"the form cannot be read: {reason:.200}") from None
 
     upload = form.upload()
     upload.check()
     return upload
+
+
+class FormBody:
+    """The body of a request, as the parser of its form reads it."""
+
+    def __init__(self, body: StreamReader) -> None:
+        self._body = body
+        self._room = MOST_LINE_BYTES
+        self._calls = 0
+
+    async def readline(self, **options: Any) -> bytes:
+        """Read a line.
+
+        Raises:
+            LimitError: the lines of the form are too many or too long.
+        """
+        await self._let_others_work()
+        line = await self._body.readline(**options)
+        self._room -= len(line)
+        if self._room < 0:
+            raise LimitError(
+                "max_upload_bytes",
+                f"a form may have {MOST_LINE_BYTES} bytes outside of its fields",
+            )
+        return line
+
+    async def read(self, n: int = -1) -> bytes:
+        """Read at most `n` bytes of a field."""
+        await self._let_others_work()
+        return await self._body.read(n)
+
+    def unread_data(self, data: bytes) -> None:
+        """Put bytes back."""
+        self._body.unread_data(data)
+
+    def at_eof(self) -> bool:
+        """Tell whether the body has been read."""
+        return self._body.at_eof()
+
+    async def _let_others_work(self) -> None:
+        self._calls += 1
+        if self._calls % TURN == 0:
+            await asyncio.sleep(0)
 
 
 class _Form:
