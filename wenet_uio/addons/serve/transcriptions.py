@@ -39,6 +39,8 @@ from wenet_uio.addons.serve.messages import (
 from wenet_uio.addons.serve.metrics import Metrics
 from wenet_uio.addons.serve.options import ServeOptions
 from wenet_uio.addons.serve.pulse import Pulse
+from wenet_uio.addons.serve.speakers import FORMAT as DIARIZED
+from wenet_uio.addons.serve.speakers import segment_id, speaker_names, speaker_segment
 from wenet_uio.addons.serve.tokens import Account
 from wenet_uio.addons.serve.uploads import Transfers, Upload
 from wenet_uio.audio.decoders import AudioError
@@ -66,6 +68,8 @@ class Job:
     account: Account
     feed: EventFeed | None = None
     """Takes an event for each segment; None: the answer comes at once."""
+    speakers: list[str] = field(default_factory=list)
+    """Names that the client gives to the channels; known when the recording is open."""
     gone: threading.Event = field(default_factory=threading.Event)
     """Set when nobody waits for the text any more."""
 
@@ -222,6 +226,8 @@ class Transcriptions:
 
             job.account.check_seconds()
             job.account.spend(duration)
+            lines = job.upload.fields.get("known_speaker_names", "")
+            job.speakers.extend(speaker_names(lines, info.channels))
             if info.cut_short:
                 warnings = [*warnings, info.cut_short]
             self._send_segment(job, segments, duration)
@@ -244,6 +250,9 @@ class Transcriptions:
         event = delta_event(segments, duration)
         if segments and job.upload.response_format == "verbose_json":
             event["segment"] = _segment_fields(len(segments) - 1, segments[-1], self._recogniser)
+        if segments and job.upload.response_format == DIARIZED:
+            event["segment_id"] = segment_id(len(segments) - 1)
+            job.feed.put(speaker_segment(len(segments) - 1, segments[-1], job.speakers))
         job.feed.put(event)
 
     def _request_options(
@@ -393,6 +402,17 @@ def answer_content(
                 for number, segment in enumerate(transcript.segments)
             ],
             "words": [word.to_dict() for word in transcript.words],
+        }
+
+    if job.upload.response_format == DIARIZED:
+        content = {
+            "task": job.task,
+            "duration": round(transcript.seconds, 3),
+            **content,
+            "segments": [
+                speaker_segment(number, segment, job.speakers)
+                for number, segment in enumerate(transcript.segments)
+            ],
         }
 
     if warnings:

@@ -16,10 +16,10 @@ from aiohttp.http_exceptions import HttpProcessingError
 from wenet_uio.addons.serve.messages import LimitError, RefusedError
 from wenet_uio.addons.serve.options import Limits
 
-FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
-STREAMED_FORMATS = ("json", "text", "verbose_json")
+FORMATS = ("json", "text", "srt", "verbose_json", "vtt", "diarized_json")
+STREAMED_FORMATS = ("json", "text", "verbose_json", "diarized_json")
 """Formats of which `stream=true` sends the text in parts."""
-LISTS = ("hot_words",)
+LISTS = ("hot_words", "known_speaker_names")
 """Fields that may come several times; each adds a line."""
 FIELDS = ("file", "model", "language", "prompt", "response_format", "stream", "channel", *LISTS)
 """Fields that mean something here. Others are ignored."""
@@ -81,6 +81,12 @@ class Upload:
         """
         if self.response_format not in FORMATS:
             raise RefusedError(f"response_format: expected {', '.join(FORMATS)}")
+
+        if "known_speaker_references" in self.fields:
+            raise RefusedError(
+                "known_speaker_references: this server does not tell voices apart; name the channels "
+                "with known_speaker_names"
+            )
 
         if self.streams and self.response_format not in STREAMED_FORMATS:
             raise RefusedError(
