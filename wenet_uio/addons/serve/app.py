@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import weakref
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
+from functools import partial
 from http import HTTPStatus
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from aiohttp import web
@@ -33,7 +36,7 @@ from wenet_uio.addons.serve.metrics import Metrics
 from wenet_uio.addons.serve.options import ServeOptions
 from wenet_uio.addons.serve.realtime import RealtimeDialect
 from wenet_uio.addons.serve.session import Session
-from wenet_uio.addons.serve.tokens import Account, Tokens, parse_tokens
+from wenet_uio.addons.serve.tokens import Account, TokenLimits, Tokens, parse_tokens
 from wenet_uio.addons.serve.transcriptions import Transcriptions, spellable_phrases
 from wenet_uio.addons.serve.uploads import EncodingError, check_encoding
 from wenet_uio.addons.serve.wenet_dialect import WenetDialect
@@ -47,6 +50,10 @@ LOOK_SECONDS = 0.05
 """Seconds between two looks whether all streams and recordings have ended."""
 PAUSE = "rule2"
 """Name of the rule by which a pause after words ends an utterance."""
+RETIRE_SECONDS = 0.5
+"""Seconds between two looks whether somebody uses an old model."""
+RETIRE_LOOKS = 20
+"""Looks whether an old model that nobody uses has left the memory."""
 SHARED = ("base.css", "theme.js")
 """Files of the page that reports use too; they are in `wenet_uio/base/pages`."""
 PAGE_HEADERS = {
@@ -81,6 +88,13 @@ log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
+class Model(NamedTuple):
+    """A model that is served. Streams and recordings keep theirs when another one replaces it."""
+
+    recogniser: SpeechRecogniser
+    transcriptions: Transcriptions
+
+
 class Server:
     """Serve one model. `app` is its aiohttp application; `finish` ends open utterances."""
 
@@ -92,21 +106,23 @@ class Server:
             name: name of the model for clients.
             options: how to recognise, limits, token.
         """
-        self._recogniser, self.name, self._options = recogniser, name, options
+        self.name, self._options = name, options
         self._metrics = Metrics()
         self.connections = Connections(options.limits, self._metrics)
         """Make connections with `acceptor`."""
         self.head_seconds = options.limits.head_seconds
         """Seconds for a TLS handshake too."""
-        self._transcriptions = Transcriptions(recogniser, options, self._metrics)
-        tokens = [] if options.token is None else parse_tokens(options.token, "--token_file")
-        self._tokens = Tokens(tokens)
-        self._reason = recogniser.obstacle
+        self._model = Model(recogniser, Transcriptions(recogniser, options, self._metrics))
+        self._models = [self._model]
+        """The model, and older ones that still transcribe recordings."""
+        self._metrics.uploads.set_function(self._count_recordings)
+        self._tokens = Tokens(_tokens_in(options.token))
         self._sessions: set[Session] = set()
         self._clients: set[Session] = set()
         """The sessions that have started, each in one of `max_clients` places."""
         self._engine: Engine | None = None
         self._draining = False
+        self._retiring: set[asyncio.Task[None]] = set()
         shared = files("wenet_uio.base.pages")
         own = files("wenet_uio.addons.serve").joinpath("static")
         pages = [*own.iterdir(), *map(shared.joinpath, SHARED)]
@@ -138,15 +154,61 @@ class Server:
         Raises:
             ValueError: an option is wrong for the model.
         """
-        rate = self._recogniser.sample_rate
-        noise = np.random.default_rng(0).normal(0, 300, rate).astype(np.int16)
-        self._recogniser.transcribe(samples=noise, sample_rate=rate, **self._options.transcribing)
+        self._warm_up(self._model)
 
-        stream, _ = self._open_stream(Start())
+    def _warm_up(self, model: Model) -> None:
+        rate = model.recogniser.sample_rate
+        noise = np.random.default_rng(0).normal(0, 300, rate).astype(np.int16)
+        model.recogniser.transcribe(samples=noise, sample_rate=rate, **self._options.transcribing)
+
+        stream, _ = self._open_stream(model, Start())
         stream.push(noise)
         stream.end()
         while not stream.finished:
             advance([stream])
+
+    def use_tokens(self, text: str | None) -> None:
+        """Use the tokens of a text from now on; streams that are open go on.
+
+        Raises:
+            ValueError: a line is wrong; the old tokens stay.
+        """
+        self._tokens.replace(_tokens_in(text))
+
+    async def use_model(self, recogniser: SpeechRecogniser) -> None:
+        """Use another model for new streams and recordings; those in work keep theirs.
+
+        Raises:
+            ValueError: an option is wrong for the model; the old one stays.
+        """
+        transcriptions = Transcriptions(recogniser, self._options, self._metrics)
+        model = Model(recogniser, transcriptions)
+        await asyncio.to_thread(self._warm_up, model)
+
+        gc.unfreeze()  # as long as the old model is frozen, it is no garbage
+        old, self._model = self._model, model
+        self._models.append(model)
+        self._retiring.add(task := asyncio.create_task(self._retire(old)))
+        task.add_done_callback(self._retiring.discard)
+
+    async def _retire(self, old: Model) -> None:
+        """Wait until nobody uses an old model, and let it go."""
+        sessions = set(self._sessions)
+        while old.transcriptions.unanswered or sessions & self._sessions:
+            await asyncio.sleep(RETIRE_SECONDS)
+
+        self._models.remove(old)
+        old.transcriptions.close()
+        recogniser = weakref.ref(old.recogniser)
+        del old, sessions
+
+        # Tasks of the last client may still be at their end; what is kept for good is never let go.
+        for _ in range(RETIRE_LOOKS):
+            await asyncio.sleep(RETIRE_SECONDS)
+            await asyncio.to_thread(gc.collect)
+            if recogniser() is None:
+                break
+        gc.freeze()
 
     async def drain(self, hurry: asyncio.Event) -> None:
         """Let `/ready` say no, and serve on for `drain_seconds` or until `hurry`, while balancers
@@ -167,7 +229,19 @@ class Server:
     @property
     def _unfinished(self) -> int:
         """WebSockets and recordings that are open."""
-        return len(self._sessions) + self._transcriptions.unanswered
+        return len(self._sessions) + self._unanswered
+
+    @property
+    def _transcriptions(self) -> Transcriptions:
+        """Those of the current model."""
+        return self._model.transcriptions
+
+    @property
+    def _unanswered(self) -> int:
+        return sum(model.transcriptions.unanswered for model in self._models)
+
+    def _count_recordings(self) -> int:
+        return sum(model.transcriptions.busy for model in self._models)
 
     async def finish(self) -> None:
         """End all open utterances, send their texts, and disconnect the clients.
@@ -187,7 +261,7 @@ class Server:
                 "warning: %d clients and %d recordings were not finished within %g s "
                 "(--grace_seconds)",
                 len(self._sessions),
-                self._transcriptions.unanswered,
+                self._unanswered,
                 self._options.limits.grace_seconds,
             )
 
@@ -199,7 +273,8 @@ class Server:
         if self._engine is not None:
             self._engine.stop()
             await asyncio.to_thread(self._engine.join)
-        self._transcriptions.close()
+        for model in self._models:
+            model.transcriptions.close()
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -324,8 +399,9 @@ class Server:
             reasons.append("the server stops")
         if len(self._clients) >= self._options.limits.max_clients:
             reasons.append(f"{len(self._clients)} clients are connected (--max_clients)")
-        if self._transcriptions.busy >= self._options.limits.max_uploads:
-            reasons.append(f"{self._transcriptions.busy} recordings wait (--max_uploads)")
+        busy = self._transcriptions.busy
+        if busy >= self._options.limits.max_uploads:
+            reasons.append(f"{busy} recordings wait (--max_uploads)")
         return _probe_answer(reasons, HTTPStatus.SERVICE_UNAVAILABLE)
 
     def _troubles(self) -> list[str]:
@@ -334,7 +410,7 @@ class Server:
             return ["streams: the thread has ended"]
 
         most = self._options.limits.hung_seconds
-        pulses = (self._engine.pulse, self._transcriptions.pulse)
+        pulses = [self._engine.pulse, *(model.transcriptions.pulse for model in self._models)]
         return [trouble for pulse in pulses if (trouble := pulse.trouble(most))]
 
     async def _show_metrics(self, request: web.Request) -> web.Response:
@@ -410,13 +486,13 @@ class Server:
             connection.trust()
             return account
 
-        streams_of_token = ExitStack()
+        model, streams_of_token = self._model, ExitStack()
         session = Session(
             self._engine,
             dialect,
             admit,
-            self._open_stream,
-            self._recogniser.sample_rate,
+            partial(self._open_stream, model),
+            model.recogniser.sample_rate,
             self._metrics,
         )
         self._sessions.add(session)
@@ -432,7 +508,7 @@ class Server:
             self._clients.discard(session)
             self._metrics.clients.set(len(self._clients))
 
-    def _open_stream(self, start: Start) -> tuple[LiveStream, list[str]]:
+    def _open_stream(self, model: Model, start: Start) -> tuple[LiveStream, list[str]]:
         """Open a stream with the options of the server and those of the client.
 
         Returns:
@@ -444,15 +520,15 @@ class Server:
             ValueError: the model does not support an option.
         """
         options: dict[str, Any] = {**self._options.transcribing, **self._options.streaming}
-        if start.hot_words and not spellable_phrases(start.hot_words, self._recogniser)[0]:
+        if start.hot_words and not spellable_phrases(start.hot_words, model.recogniser)[0]:
             raise RefusedError(
                 f"hot_words: the units can spell no phrase: {listed(start.hot_words, 5)}"
             )
 
-        options["hot_words"], warnings = self._transcriptions.choose_hot_words(
+        options["hot_words"], warnings = model.transcriptions.choose_hot_words(
             start.hot_words, start.prompt
         )
-        options["decoding"] = self._transcriptions.decoding_in(start.language)
+        options["decoding"] = model.transcriptions.decoding_in(start.language)
         if start.hot_word_score is not None:
             options["hot_word_score"] = start.hot_word_score
 
@@ -460,7 +536,7 @@ class Server:
         if start.end_silence is not None:
             endpoints[PAUSE] = EndpointRule(needs_words=True, silence=start.end_silence)
 
-        stream = self._recogniser.live(
+        stream = model.recogniser.live(
             sample_rate=start.sample_rate,
             endpoints=endpoints,
             nbest=start.nbest,
@@ -469,11 +545,26 @@ class Server:
         return stream, warnings
 
     def _streaming_fields(self) -> dict[str, Any]:
+        recogniser = self._model.recogniser
+        reason = recogniser.obstacle
         return {
-            "streaming": not self._reason,
-            "reason": self._reason,
-            "sample_rate": self._recogniser.sample_rate,
+            "streaming": not reason,
+            "reason": reason,
+            "sample_rate": recogniser.sample_rate,
         }
+
+
+def keep_for_good() -> None:
+    """Leave out the model, and all else that is there, when garbage is collected.
+
+    Searching a model again and again would take time from the streams.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def _tokens_in(text: str | None) -> list[TokenLimits]:
+    return [] if text is None else parse_tokens(text, "--token_file")
 
 
 async def _wait_at_most(seconds: float, event: asyncio.Event) -> None:

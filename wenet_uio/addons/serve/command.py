@@ -6,24 +6,26 @@
 
 One port serves the page (/), WeNet's WebSocket protocol (any path), OpenAI's POST
 /v1/audio/transcriptions and /v1/audio/translations, /health and /metrics. Streams of all clients
-are encoded together. SIGTERM and Ctrl-C finish open utterances first. No audio is written to a
-disk. The protocol and the limits are described in docs/how-to/serve.md.
+are encoded together. SIGTERM and Ctrl-C finish open utterances first. SIGHUP reads model, tokens
+and certificate again. No audio is written to a disk. The protocol and the limits are described in
+docs/how-to/serve.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import os
-import ssl
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from wenet_uio.addons.listen.endpoint import WENET_RULES, EndpointRule
 from wenet_uio.addons.listen.live import PARTIAL_MODES
 from wenet_uio.addons.listen.load import load_model
+from wenet_uio.addons.listen.recogniser import SpeechRecogniser
 from wenet_uio.addons.serve.options import Limits, ServeOptions
+from wenet_uio.addons.serve.tls import Certificate
 from wenet_uio.addons.serve.tokens import parse_tokens
 from wenet_uio.base.cli import command_parser
 from wenet_uio.base.hub_address import add_revision, name_of
@@ -143,26 +145,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser().parse_args(arguments)
     start_log("%(message)s")
     name = name_of(args.model)
-    args.model = local_model(args.model, args.revision)
-    context, options = tls_context(args), serve_options(args)
+    certificate, options = read_certificate(args), serve_options(args)
 
     need_extra("serve", ("aiohttp", "prometheus_client"))
     # needs the packages of this extra
-    from wenet_uio.addons.serve.app import Server
+    from wenet_uio.addons.serve.app import Server, keep_for_good
+    from wenet_uio.addons.serve.reload import Sources
     from wenet_uio.addons.serve.server_loop import serve_until_stopped
 
     use_cpu_threads(World.from_environment(args.device))
-    recogniser = load_model(
-        args.model, checkpoint=args.checkpoint, device=args.device, trust_code=args.trust_code
-    )
-    server = Server(recogniser, name, options)
+    sources = Sources(partial(_load, args), partial(read_token, args.token_file), certificate)
+    server = Server(sources.load_model(), name, options)
     server.warm_up()
 
-    # The model stays: searching it for garbage again and again would take time from the streams.
-    gc.collect()
-    gc.freeze()
-    serve_until_stopped(server, args.host, args.port, context, args.unix_socket)
+    keep_for_good()
+    serve_until_stopped(server, args.host, args.port, sources, args.unix_socket)
     return 0
+
+
+def _load(args: argparse.Namespace) -> SpeechRecogniser:
+    """Load the model of the command line."""
+    return load_model(
+        local_model(args.model, args.revision),
+        checkpoint=args.checkpoint,
+        device=args.device,
+        trust_code=args.trust_code,
+    )
 
 
 def serve_options(args: argparse.Namespace) -> ServeOptions:
@@ -216,7 +224,7 @@ def read_token(file: str | None) -> str | None:
     return token
 
 
-def tls_context(args: argparse.Namespace) -> ssl.SSLContext | None:
+def read_certificate(args: argparse.Namespace) -> Certificate | None:
     """Return the certificate and its key; None: no TLS.
 
     Raises:
@@ -227,18 +235,4 @@ def tls_context(args: argparse.Namespace) -> ssl.SSLContext | None:
         return None
     if not (args.certificate and args.key):
         raise ValueError("--certificate and --key belong together")
-
-    for file in (args.certificate, args.key):
-        Path(file).read_bytes()  # its errors name the file
-
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        # A server cannot ask for the password of an encrypted key.
-        context.load_cert_chain(args.certificate, args.key, password="")
-    except ssl.SSLError as error:
-        reason = error.reason or "the key may need a password"
-        raise ValueError(
-            f"{args.certificate}, {args.key}: no certificate with its key ({reason})"
-        ) from None
-
-    return context
+    return Certificate(args.certificate, args.key)

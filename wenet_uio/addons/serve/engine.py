@@ -129,9 +129,7 @@ class Engine(threading.Thread):
                 return_freed_memory()
                 continue
 
-            for seat, job in jobs:
-                self._run_job(seat, job)
-
+            self._run_jobs(jobs)
             self.pulse.beat()
             self._advance_streams()
 
@@ -147,6 +145,12 @@ class Engine(threading.Thread):
         with self._changed:
             self._jobs.append((seat, job))
             self._changed.notify()
+
+    def _run_jobs(self, jobs: list[tuple[Seat, Callable[[], object]]]) -> None:
+        for seat, job in jobs:
+            self._run_job(seat, job)
+        # They hold streams, and thereby models, until the next ones come.
+        jobs.clear()
 
     def _run_job(self, seat: Seat, job: Callable[[], object]) -> None:
         """Run a job; an exception ends the stream of `seat` and no other."""

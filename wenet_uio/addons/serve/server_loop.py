@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import math
+import os
 import signal
 import socket
 import ssl
@@ -21,6 +22,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from wenet_uio.addons.serve.app import Server
 from wenet_uio.addons.serve.connections import Connection
+from wenet_uio.addons.serve.reload import Reloading, Sources
 
 REPEAT = 60.0
 """Seconds between two reports that there are no open files left."""
@@ -32,7 +34,7 @@ def serve_until_stopped(
     server: Server,
     host: str,
     port: int,
-    context: ssl.SSLContext | None,
+    sources: Sources,
     unix_socket: str | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; see `serve`."""
@@ -41,7 +43,7 @@ def serve_until_stopped(
     # It would log the subprotocols that a client asks for, among which a token may be.
     logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
     keep_texts_out_of_log()
-    asyncio.run(serve(server, host, port, context, unix_socket))
+    asyncio.run(serve(server, host, port, sources, unix_socket))
 
 
 def is_fault_of_server(record: logging.LogRecord) -> bool:
@@ -73,7 +75,7 @@ async def serve(
     server: Server,
     host: str,
     port: int,
-    context: ssl.SSLContext | None,
+    sources: Sources | None = None,
     unix_socket: str | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; then drain, close the socket, and finish what is open.
@@ -81,7 +83,11 @@ async def serve(
     SIGINT comes from a person who waits: the first one ends the open utterances at once, the next
     one all.
 
+    SIGHUP reads model, tokens and certificate again; it stops the server if it comes because the
+    terminal has gone.
+
     Args:
+        sources: what SIGHUP reads again; None: it stops the server.
         unix_socket: path of a socket to listen on, in place of host and port.
 
     Raises:
@@ -89,6 +95,8 @@ async def serve(
     """
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(FullLog().take)
+    certificate = sources and sources.certificate
+    context = certificate and certificate.context
     runner = web.AppRunner(server.app, shutdown_timeout=1.0)
     await runner.setup()
     try:
@@ -106,7 +114,17 @@ async def serve(
             hurrying.set()
             stopping.set()
 
+        had_terminal = _has_terminal()
+        reloading = sources and Reloading(server, sources)
+
+        def hang_up() -> None:
+            if reloading is None or (had_terminal and not _has_terminal()):
+                stopping.set()
+            else:
+                reloading.ask()
+
         is_finishing = False
+        loop.add_signal_handler(signal.SIGHUP, hang_up)
         loop.add_signal_handler(signal.SIGTERM, stopping.set)
         loop.add_signal_handler(signal.SIGINT, interrupt)
         log.info("serving %s on %s", server.name, page_url(listening, context is not None))
@@ -123,6 +141,11 @@ async def serve(
             task.cancel()
     finally:
         await runner.cleanup()
+
+
+def _has_terminal() -> bool:
+    """Tell whether a person can read what this process writes, or write what it reads."""
+    return any(os.isatty(number) for number in (0, 1, 2))
 
 
 async def _listen_on_port(

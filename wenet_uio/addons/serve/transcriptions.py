@@ -178,7 +178,6 @@ class Transcriptions:
 
     def _change_count(self, change: int) -> None:
         self.busy += change
-        self._metrics.uploads.set(self.busy)
 
     async def _wait_for_text(self, job: Job, request: web.Request) -> Transcribed:
         """Transcribe in the thread; return the transcript, and warnings for the client.
