@@ -39,6 +39,7 @@ OPTIONS = {
 """{name of a file: options of FFmpeg}."""
 
 
+@cache
 def source(seconds: float = 6.0, seed: int = 0) -> np.ndarray:
     """Noise that is there and not there by turns, so that a variable bit rate varies, and a tone;
     on the scale of int16.
@@ -56,7 +57,7 @@ def encoded(name: str, seconds: float = 6.0, seed: int = 0) -> bytes | None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, name)
         raw = ("-f", "s16le", "-ar", str(RATE), "-ac", "1", "-i", "-")
-        command = ["ffmpeg", "-v", "error", *raw, *OPTIONS[name], str(path)]
+        command = ["ffmpeg", "-v", "error", "-threads", "1", *raw, *OPTIONS[name], str(path)]
         done = subprocess.run(command, input=source(seconds, seed).tobytes(), capture_output=True)
         return None if done.returncode else path.read_bytes()
 
@@ -66,7 +67,9 @@ def by_ffmpeg(data: bytes) -> np.ndarray:
     """Samples at RATE as FFmpeg decodes them, on the scale of int16; empty if it cannot."""
     target = ("-ac", "1", "-ar", str(RATE), "-f", "s16le", "-")
     done = subprocess.run(
-        ["ffmpeg", "-v", "quiet", "-i", "-", *target], input=data, capture_output=True
+        ["ffmpeg", "-v", "quiet", "-threads", "1", "-i", "-", *target],
+        input=data,
+        capture_output=True,
     )
     return np.frombuffer(done.stdout, np.int16).astype(np.float32)
 
