@@ -190,7 +190,7 @@ def test_samples_of_a_shard_are_listed_and_extracted(kaldi_dir):
 def test_a_closed_pipe_is_not_an_error(kaldi_dir):
     tool("make_shard_list.py", "wav.scp", "text", "shards", "list", cwd=kaldi_dir)
     command = [
-        sys.executable,
+        preloaded.python(),
         ROOT / "tools" / "extract_shard.py",
         *["shards/shards_000000000.tar"] * 200,
     ]

@@ -2,7 +2,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -56,7 +55,7 @@ def test_a_repeated_run_after_kills_ends_with_the_bytes_of_an_undisturbed_run(fs
     shutil.rmtree(fsdd / "s")
     for receipts in (1, 10, 18):  # killed three times, ever later
         packing = subprocess.Popen(
-            [sys.executable, *TOOL, *OPTIONS], cwd=fsdd, env=ENVIRONMENT, stderr=subprocess.PIPE
+            [preloaded.python(), *TOOL, *OPTIONS], cwd=fsdd, env=ENVIRONMENT, stderr=subprocess.PIPE
         )
         while len(list((fsdd / "s").glob(".packed/*.json"))) < receipts:
             assert packing.poll() is None

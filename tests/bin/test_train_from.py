@@ -416,7 +416,13 @@ def icefall(folder: Path, golden2: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("write", "ranks"), [(openai, 2), (hugging_face, 1), (funasr, 1), (icefall, 1)]
+    ("write", "ranks"),
+    [
+        (openai, 2),
+        pytest.param(hugging_face, 1, marks=pytest.mark.all),  # tests/matrix/test_starts.py has it
+        pytest.param(funasr, 1, marks=pytest.mark.all),  # and this one
+        (icefall, 1),
+    ],
 )
 def test_models_of_other_packages_are_converted_and_trained_and_their_files_stay_as_they_are(
     home: Path, golden2: Path, write: Callable[[Path, Path], Path], ranks: int

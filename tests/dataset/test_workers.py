@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 import pytest
 import torch
 
+from tests.support import preloaded
 from tests.support.audio.crashing import crash_at_marked, mark
 from tests.support.data.loading import loader, same
 from tests.support.process_memory import needs_glibc
@@ -254,7 +255,7 @@ a worker that held it.
 
 
 def test_workers_end_with_a_killed_rank_whatever_they_wait_for(make_lists):
-    command = [sys.executable, "-c", LOCKED, make_lists(COUNT)["raw"]]
+    command = [preloaded.python(), "-c", LOCKED, make_lists(COUNT)["raw"]]
     rank = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=60)
     # The output ends when no worker holds it any more
     assert rank.returncode == -signal.SIGKILL
@@ -283,7 +284,7 @@ print(kept, *[resident(worker.pid) - before for worker in workers])
 
 @needs_glibc
 def test_workers_hold_no_memory_that_their_rank_has_freed(make_lists):
-    command = [sys.executable, "-c", KEEPER, make_lists(COUNT)["raw"]]
+    command = [preloaded.python(), "-c", KEEPER, make_lists(COUNT)["raw"]]
     kept, *held = map(int, subprocess.check_output(command, cwd=ROOT).split())
     assert kept > FREED * 0.9
     assert len(held) == 2
@@ -325,7 +326,8 @@ def test_workers_start_only_where_they_can_make_their_sockets(
     with TemporaryDirectory(dir="/tmp") as outer:
         folder = Path(outer, "x" * (longest + more - len(outer) - 1))
         folder.mkdir()
-        command = [sys.executable, "script.py", method, make_lists(COUNT)["raw"], str(workers)]
+        python = sys.executable if method == "spawn" else preloaded.python()
+        command = [python, "script.py", method, make_lists(COUNT)["raw"], str(workers)]
         environment = {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(ROOT)}
         done = subprocess.run(
             command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=100

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from tests.support import preloaded
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,14 +33,9 @@ def edited_package(folder: Path, edits: Edits) -> Path:
 
 def run_with(package: Path, script: str, *arguments: str | Path) -> str:
     """Run a script on the edited package, beside the tests and docs as they are; its output."""
-    command = [sys.executable, "-c", script, *map(str, arguments)]
-    done = subprocess.run(
-        command,
-        cwd=package,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(package), str(ROOT)))},
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
+    path = os.pathsep.join((str(package), str(ROOT)))
+    done = preloaded.run(
+        ["-c", script, *arguments], cwd=package, env=os.environ | {"PYTHONPATH": path}
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -1,5 +1,5 @@
-"""`python SCRIPT` or `python -m MODULE` by the server of preloaded.py, and the processes that
-multiprocessing spawns.
+"""`python SCRIPT`, `python -m MODULE` or `python -c CODE` by the server of preloaded.py, and the
+processes that multiprocessing spawns.
 
 Starts Python itself for other arguments.
 
@@ -24,7 +24,7 @@ if arguments[-1:] == ["--multiprocessing-fork"]:  # it receives open files by th
     files += [number for number in map(int, os.listdir("/proc/self/fd")) if number > 2]
     # Without that of listdir
     files = [number for number in files if os.path.exists(f"/proc/self/fd/{number}")]
-elif not arguments or (arguments[0].startswith("-") and arguments[0] != "-m"):
+elif not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-m", "-c")):
     os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 folder = os.path.dirname(os.path.abspath(__file__))
 request = {

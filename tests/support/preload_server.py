@@ -146,7 +146,7 @@ def place(received: list[int], numbers: list[int]) -> None:
 
 
 def command(arguments: list[str], unbuffered: bool, cwd: str, environment: dict[str, str]) -> None:
-    """Run `python ARGUMENTS`: a script, -m MODULE, or the -c CODE of multiprocessing."""
+    """Run `python ARGUMENTS`: a script, -m MODULE, or -c CODE."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.stdin = open(0, encoding="utf-8", closefd=False)
     sys.stdout = open(1, "w", 1 if unbuffered else -1, encoding="utf-8", closefd=False)

@@ -3,7 +3,7 @@ of a new process.
 
 The processes are forked from a server, which pytest starts before its worker processes, or else at
 the first command. The server imports most modules of this project, too. A command runs as `python
-SCRIPT` or `python -m MODULE`. Tests of what an import does start Python itself.
+SCRIPT`, `python -m MODULE` or `python -c CODE`. Tests of what an import does start Python itself.
 """
 
 from __future__ import annotations
@@ -68,15 +68,8 @@ def python() -> str:
     program, server = start([*packages, *COMMANDS])
 
     def end() -> None:
-        try:
-            server.communicate(timeout=PATIENCE)
-        except subprocess.TimeoutExpired:
-            print(
-                f"the server of commands did not end within {PATIENCE} s and is killed",
-                file=sys.stderr,
-            )
-            server.kill()
-            server.wait(PATIENCE)
+        server.kill()  # and with it its commands; a worker of a loader may hold its input open
+        server.wait(PATIENCE)
         shutil.rmtree(program.parent)
 
     atexit.register(end)
@@ -130,7 +123,7 @@ def run(
     env: Mapping[str, str] | None = None,
     timeout: float = 300,
 ) -> CompletedProcess[str]:
-    """`python COMMAND` without standard input: a script or `-m MODULE`, then its arguments.
+    """`python COMMAND` without standard input: a script, `-m MODULE` or `-c CODE`, then its arguments.
 
     What it starts with sys.executable, such as the ranks of torchrun, are such processes too.
 

@@ -46,6 +46,13 @@ def test_arguments_variables_and_folder_are_those_of_the_caller(script, tmp_path
     assert done.stdout == f"['a b', 'ü'] value False {tmp_path}\n"
 
 
+def test_code_of_the_command_line_has_torch_already_and_the_folder_of_the_caller(tmp_path):
+    (tmp_path / "beside.py").write_text("NAME = 'beside'")
+    code = "import sys, beside; print(sys.argv, beside.NAME, 'torch' in sys.modules)"
+    done = preloaded.run(["-c", code, "a b"], cwd=tmp_path)
+    assert done.stdout == "['-c', 'a b'] beside True\n"
+
+
 def test_a_command_that_a_command_starts_has_torch_already(script):
     text = "import subprocess, sys; print('torch' in sys.modules)\n"
     text += "len(sys.argv) == 1 and subprocess.run([sys.executable, '-u', __file__, 'again'], check=True)"

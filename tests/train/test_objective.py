@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.models.test_batches import KINDS
+from tests.support import preloaded
 from tests.support.train.tiny import CPU, TinyModel, small_config, tiny_batch, two_views
 from tests.train.test_start import all_configs
 from wenet_uio.config import Config, parse_config
@@ -245,7 +245,11 @@ for frames in (30, 40, 30, 40):
         "ONEDNN_VERBOSE": "profile_create",
     }
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment
+        [preloaded.python(), "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
     )
     created = [line for line in done.stdout.splitlines() if ",convolution," in line]
     if not created:

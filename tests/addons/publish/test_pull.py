@@ -1,13 +1,13 @@
 """Models from a hub on loopback, by real processes."""
 
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.support import preloaded
 from tests.support.hub.server import WRITER
 
 CARD = b"---\nlicense: apache-2.0\n---\n# a model\n"
@@ -92,7 +92,7 @@ def test_a_killed_pull_keeps_its_complete_files_and_begins_the_others_again(pull
     weights = WEIGHTS * 16
     hub.put("org/name", FILES | {"avg.pt": weights})
     hub.cut_after, hub.held = 12 << 20, threading.Event()
-    command = [sys.executable, "-m", "wenet_uio.bin.pull", "org/name"]
+    command = [preloaded.python(), "-m", "wenet_uio.bin.pull", "org/name"]
     with subprocess.Popen(command, env=hub.environment(tmp_path / "cache")) as process:
         assert hub.held.wait(60)
         model = tmp_path / "cache/hub/models--org--name"

@@ -2,10 +2,10 @@ import json
 import os
 import pickle
 import subprocess
-import sys
 
 import pytest
 
+from tests.support import preloaded
 from tests.support.data.tars import wav, write_tar
 from wenet_uio.base.files import digest_of
 from wenet_uio.dataset.corpus.columns import read_columns
@@ -106,7 +106,7 @@ def test_a_list_is_read_once_when_it_is_indexed(tmp_path, data_type):
         path = tmp_path / "shard.list"
         path.write_text(f"{tmp_path}/0.tar\n" + "\n" * 500_000)
 
-    command = [sys.executable, "-c", COUNT_READS, str(path), data_type]
+    command = [preloaded.python(), "-c", COUNT_READS, str(path), data_type]
     opened, sizes = subprocess.check_output(command, text=True).split()
 
     # The lock, the lines, and the samples of a raw list are those of one open file.

@@ -7,7 +7,6 @@ hangs, and no partial file or process is left behind.
 import os
 import resource
 import subprocess
-import sys
 import threading
 import time
 from itertools import cycle
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import preloaded
 from tests.support.data.loading import loader
 from tests.support.storage.remote_corpus import (
     assert_nothing_is_left,
@@ -233,7 +233,7 @@ def test_a_later_process_resumes_a_partial_download(store, cache_folder):
     script = "import sys; from wenet_uio.dataset.storage import cache; cache.fetch(sys.argv[1])"
     with serving(store, fault=lambda path, number: "slow") as server:
         uri = f"{server.url}/shards_000000000.tar"
-        process = subprocess.Popen([sys.executable, "-c", script, uri], env=environment())
+        process = subprocess.Popen([preloaded.python(), "-c", script, uri], env=environment())
         wait_until(
             lambda: sum(path.stat().st_size for path in cache_folder.rglob("*.part")) > 20_000
         )
