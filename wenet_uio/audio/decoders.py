@@ -383,6 +383,8 @@ class AvDecoder:
     """
 
     keeps_samples = False
+    most_seconds = math.inf
+    """Seconds of all channels together after which `info` decodes no further."""
 
     def __init__(self, stream: BinaryIO | PartialFile, container: str, is_whole: bool) -> None:
         """Open audio, and decode its first frame.
@@ -437,8 +439,9 @@ class AvDecoder:
         return self._kept[0].start if self._kept else self._position
 
     def info(self) -> AudioInfo:
-        """Return the length and format, after decoding all of the audio."""
-        num_samples = sum(len(block) for block in self._blocks(0, MOST_SAMPLES + 1))
+        """Return the length and format, after decoding all of the audio, or `most_seconds`."""
+        most = min(MOST_SAMPLES, self.most_seconds * self.sample_rate / self._channels)
+        num_samples = sum(len(block) for block in self._blocks(0, int(most) + 1))
         return AudioInfo(num_samples, self.sample_rate, self._channels, self._is_whole)
 
     def read(self, excerpt: Excerpt) -> np.ndarray:

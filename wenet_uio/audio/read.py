@@ -14,7 +14,6 @@ import errno
 import os
 import stat
 import struct
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial, wraps
@@ -70,6 +69,8 @@ SAMPLE_RATES = (1_000, 768_000)
 HEAD = 4096
 """Bytes; a plain wav file whose samples begin later is left to libsndfile."""
 W64 = b"riff"
+MEMORY_FILES = hasattr(os, "memfd_create")
+"""Whether the system has files in memory, as Linux does."""
 WAVE_FORMAT_PCM = 1
 MOST_TAGS = 8
 """ID3 tags before audio; a file of nothing but tags is not read to its end."""
@@ -143,8 +144,12 @@ def _path_prefix(source: Source) -> str:
 
 
 @decodes
-def audio_info(source: Source) -> AudioInfo:
+def audio_info(source: Source, most_seconds: float | None = None) -> AudioInfo:
     """Return the number of samples, sample rate and channels.
+
+    Args:
+        most_seconds: of all channels together; audio that must be decoded is decoded no further.
+            If it is longer, its number of samples is too low, but makes more than these seconds.
 
     Audio is decoded only if its header does not tell its length. This process then remembers the
     length of a file (`COUNTED`) until the file changes.
@@ -154,11 +159,14 @@ def audio_info(source: Source) -> AudioInfo:
     Raises:
         AudioError: the audio cannot be read, or has no samples.
     """
-    key = _counted_key(source)  # None: its length is not remembered
+    # None: its length is not remembered
+    key = _counted_key(source) if most_seconds is None else None
     if key is not None and key in _counted:
         return _counted[key]
 
     with _open_decoder(source) as decoder:
+        if isinstance(decoder, AvDecoder) and most_seconds is not None:
+            decoder.most_seconds = most_seconds
         info = decoder.info()
         if info.num_samples <= 0:
             raise AudioError(f"no samples ({info.sample_rate} Hz, {info.channels} channel(s))")
@@ -492,9 +500,9 @@ def _sndfile_decoder(encoded: Encoded, head: bytes, size: int) -> SndfileDecoder
     first = head[start : start + 4] or bytes_between(encoded, start, start + 4)
     if frame_of(first) is not None:
         return open_mp3(encoded, size, head, start)
-    if head.startswith(W64) and isinstance(encoded, (memoryview, PartialFile)):
-        # libsndfile reads W64 of other programs from files alone.
-        file = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the decoder
+    if head.startswith(W64) and isinstance(encoded, (memoryview, PartialFile)) and MEMORY_FILES:
+        # libsndfile reads W64 of other programs from files alone. This one is on no disk.
+        file = os.fdopen(os.memfd_create("w64"), "w+b")
         file.write(bytes_between(encoded, 0, size))
         file.seek(0)
         return SndfileDecoder(file, size)

@@ -12,9 +12,11 @@ import pytest
 
 from tests.addons.serve.test_connections import address
 from tests.addons.serve.test_transcriptions import encoded, post
+from tests.audio.test_claimed_size import flac_of_unknown_length
 from tests.support.serve.clients import openai_client, served
-from wenet_uio.addons.serve.options import ServeOptions
+from wenet_uio.addons.serve.options import Limits, ServeOptions
 from wenet_uio.addons.serve.uploads import MOST_FIELD_BYTES, MOST_PARTS
+from wenet_uio.audio.decoders import AvDecoder
 
 PATH = "/v1/audio/transcriptions"
 BOUNDARY = {"Content-Type": "multipart/form-data; boundary=x"}
@@ -164,3 +166,45 @@ def test_a_file_of_zeros_or_of_nothing_is_named(server):
     samples = np.zeros(1600, np.int16)
     assert answer_to(server, form(encoded(samples))) == (200, {"text": ""})
     assert io.BytesIO(encoded(samples)).read(4) == b"RIFF"
+
+
+@pytest.mark.parametrize(
+    ("channels", "seconds", "message"),
+    [
+        (1, 4.0, ""),
+        (2, 1.9, ""),
+        (1, 4.1, "a recording may have 4 s of audio"),
+        (2, 2.1, "a recording may have 4 s of audio, all channels together"),
+        (8, 1.0, "a recording may have 4 s of audio, all channels together"),
+        (64, 0.05, ""),
+        (65, 0.05, "a recording may have 64 channels, this one has 65"),
+        (1024, 0.003, "a recording may have 64 channels, this one has 1024"),
+    ],
+)
+def test_the_audio_of_all_channels_of_a_recording_is_limited(
+    recogniser, channels, seconds, message
+):
+    samples = np.zeros((int(seconds * 16000), channels), np.int16)
+    with served(recogniser, ServeOptions(limits=Limits(max_seconds=4.0))) as running:
+        status, answer = answer_to(running, form(encoded(samples), ("channel", b"each", b"")))
+        assert status == (413 if message else 200), answer
+        assert not message or answer["error"]["message"] == message
+
+
+def test_silence_of_unknown_length_is_refused_before_it_is_decoded(recogniser):
+    """10 minutes with a limit of 10 s stand for 10 hours: 2 MB of FLAC."""
+    body = form(flac_of_unknown_length(np.zeros((9_600_000, 1), np.int16)))
+    with served(recogniser, ServeOptions(limits=Limits(max_seconds=10.0))) as running:
+        decoded = AvDecoder._decode_frames
+        frames = []
+
+        def counted(decoder):
+            for rate, samples in decoded(decoder):
+                frames.append(samples.shape[1])
+                yield rate, samples
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(AvDecoder, "_decode_frames", counted)
+            status, answer = answer_to(running, body)
+    assert (status, "10 s of audio" in answer["error"]["message"]) == (413, True)
+    assert sum(frames) < 11 * 16000

@@ -31,9 +31,9 @@ class Limits:
     max_upload_bytes: int = 200 << 20
     """Largest recording, in bytes."""
     max_seconds: float = 4 * 3600.0
-    """Longest stream or recording, in seconds of audio."""
+    """Longest stream or recording, in seconds of audio; of a recording, all channels together."""
     idle_seconds: float = 60.0
-    """Seconds without a message before a client that has not sent `end` is disconnected."""
+    """Seconds without audio before a client that does not wait for the server is disconnected."""
     head_seconds: float = 10.0
     """Seconds for the head of the first request of a connection, and for the signal `start` of a
     WebSocket."""

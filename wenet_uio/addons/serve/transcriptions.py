@@ -18,7 +18,7 @@ from typing import Any
 
 from aiohttp import web
 
-from wenet_uio.addons.listen.inputs import Input
+from wenet_uio.addons.listen.inputs import MOST_CHANNELS, Input
 from wenet_uio.addons.listen.options import TranscribeOptions
 from wenet_uio.addons.listen.recogniser import SpeechRecogniser
 from wenet_uio.addons.listen.results import Transcript, TranscriptSegment, added_text
@@ -43,7 +43,7 @@ from wenet_uio.addons.serve.speakers import FORMAT as DIARIZED
 from wenet_uio.addons.serve.speakers import segment_id, speaker_names, speaker_segment
 from wenet_uio.addons.serve.tokens import Account
 from wenet_uio.addons.serve.uploads import Transfers, Upload
-from wenet_uio.audio.decoders import AudioError
+from wenet_uio.audio.decoders import AudioError, AudioInfo
 from wenet_uio.audio.interruption import interruptible
 from wenet_uio.audio.read import audio_info, is_array
 from wenet_uio.search.context_graph import text_and_score, tokenize_phrases
@@ -216,15 +216,12 @@ class Transcriptions:
         recording = Input(job.upload.audio)
         segments: list[TranscriptSegment] = []
         with self.pulse.working(), interruptible(check):
-            info = audio_info(recording.open())
+            info = audio_info(recording.open(), self._limits.max_seconds)
             duration = info.num_samples / info.sample_rate
-            if duration > self._limits.max_seconds:
-                raise LimitError(
-                    "max_seconds", f"a recording may have {self._limits.max_seconds:g} s of audio"
-                )
+            self._check_length(info)
 
             job.account.check_seconds()
-            job.account.spend(duration)
+            job.account.spend(duration * info.channels)
             lines = job.upload.fields.get("known_speaker_names", "")
             job.speakers.extend(speaker_names(lines, info.channels))
             if info.cut_short:
@@ -238,6 +235,26 @@ class Transcriptions:
                 self._send_segment(job, segments, duration)
 
         return Transcript(tuple(segments), recording.seconds), warnings
+
+    def _check_length(self, info: AudioInfo) -> None:
+        """Check the work that a recording makes: each of its channels is decoded.
+
+        Raises:
+            LimitError: it has too many channels, or too much audio in all of them together.
+        """
+        if info.is_features:
+            return  # refused by name when it is read
+        if info.channels > MOST_CHANNELS:
+            raise LimitError(
+                "max_seconds",
+                f"a recording may have {MOST_CHANNELS} channels, this one has {info.channels}",
+            )
+        if info.num_samples * info.channels > self._limits.max_seconds * info.sample_rate:
+            together = ", all channels together" if info.channels > 1 else ""
+            raise LimitError(
+                "max_seconds",
+                f"a recording may have {self._limits.max_seconds:g} s of audio{together}",
+            )
 
     def _send_segment(
         self, job: Job, segments: Sequence[TranscriptSegment], duration: float
