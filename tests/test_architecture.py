@@ -22,7 +22,7 @@ FLOORS = """
 wenet_uio base.imports base.messages base.uris base.hub_address base.memory base.files base.options base.crashes
 base.cli commands base.executor base.run_files base.pages base
 config audio text scoring
-dataset.batch_memory dataset.types dataset.randomness dataset.frames dataset.filters
+dataset.batch_memory dataset.types dataset.randomness dataset.lengths
 dataset.storage dataset.formats dataset.corpus dataset.plan dataset.chain
 dataset.ledger dataset.options dataset.cursor dataset.sources dataset.kinds dataset.reader
 dataset.workers dataset.loader dataset.open dataset.dataset dataset

@@ -34,7 +34,7 @@ from wenet_uio import __version__
 from wenet_uio.base.cli import run
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.dataset.corpus.base import StoredCorpus
+from wenet_uio.dataset.corpus.base import Facts, StoredCorpus
 from wenet_uio.dataset.corpus.index import Rows, shard_table, summary_of
 from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
 from wenet_uio.dataset.plan.lanes import Division
@@ -81,7 +81,7 @@ class IndexOnlyCorpus(StoredCorpus):
         )
         self._shard_size = shard_size
         table = shard_table(self.rows(shard) for shard in range(-(-total // shard_size)))
-        super().__init__("synthetic", table, [], summary_of(table))
+        super().__init__("synthetic", table, [], summary_of(table), Facts())
 
     def rows(self, shard: int) -> Rows:
         """Return the samples of a shard."""

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from wenet_uio.config.filters import FilterConf
-from wenet_uio.dataset.filters import token_count_filters, token_rate_filters
+from wenet_uio.dataset.lengths import token_count_filters, token_rate_filters
 
 
 def left_out(filters):

@@ -240,7 +240,10 @@ def build_chain(
     chain: dict[ChainStep, tuple[Operator, ...]] = dict.fromkeys(STEPS, ())
     chain |= _label_steps(conf, tokenizer, training=training)
     if signal == "waveform":
-        chain |= _waveform_steps(conf, corpus, training=training)
+        chain |= waveform_augmentations(conf, corpus, training=training)
+        chain["resample"] = (Resample(conf.resample_conf.resample_rate),)
+        if training and conf.speed_perturb:
+            chain["speed_perturb"] = (SpeedPerturb(),)
         if defer_features:
             chain["features"] = (Defer.of(conf, training=training),)
         else:
@@ -268,17 +271,6 @@ def _label_steps(
         steps["tokenize"] = (Tokenize(tokenizer, training),)
         if training:
             steps["filter"] = (Filter(conf.filter_conf),)
-    return steps
-
-
-def _waveform_steps(
-    conf: DatasetConf, corpus: Corpus | None, *, training: bool
-) -> dict[ChainStep, tuple[Operator, ...]]:
-    """Return the steps from the decoded waveform to the one that features are computed from."""
-    steps = waveform_augmentations(conf, corpus, training=training)
-    steps["resample"] = (Resample(conf.resample_conf.resample_rate),)
-    if training and conf.speed_perturb:
-        steps["speed_perturb"] = (SpeedPerturb(),)
     return steps
 
 

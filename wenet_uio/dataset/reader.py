@@ -19,8 +19,8 @@ from wenet_uio.dataset.chain.padding import pad
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.cursor import Work
 from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.dataset.frames import seconds_of
 from wenet_uio.dataset.kinds.kind import Chains, Reading, SampleKind, kind_of
+from wenet_uio.dataset.lengths import seconds_of
 from wenet_uio.dataset.types import (
     Batch,
     BatchOperator,

@@ -15,7 +15,7 @@ from wenet_uio.config import Config, ConfigError, load_config
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.config.trust import Trust, refuse_code
-from wenet_uio.dataset.frames import frame_count
+from wenet_uio.dataset.lengths import frame_count
 from wenet_uio.models import build_trained
 from wenet_uio.models.arithmetic import dtype_for
 from wenet_uio.models.interfaces import DecodingModel

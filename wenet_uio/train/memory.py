@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from wenet_uio.base.files import append_line, read_lines
 from wenet_uio.config.dataset import DatasetConf
-from wenet_uio.dataset.frames import frame_count
+from wenet_uio.dataset.lengths import frame_count
 from wenet_uio.dataset.plan.policies import audio_tokens_of, limiting_key
 from wenet_uio.dataset.types import Batch
 from wenet_uio.train.distributed import World

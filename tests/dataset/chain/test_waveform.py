@@ -17,7 +17,7 @@ from wenet_uio.dataset.chain.waveform import (
     speech_bounds,
 )
 from wenet_uio.dataset.chain.waveform_augment import waveform_augmentations
-from wenet_uio.dataset.frames import resampled_length
+from wenet_uio.dataset.lengths import resampled_length
 from wenet_uio.dataset.types import Example
 
 

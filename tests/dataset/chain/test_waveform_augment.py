@@ -130,7 +130,7 @@ def test_unreadable_noise_is_counted_and_listed_once(lists, tmp_path, caplog):
 
 def test_babble_of_remote_audio_is_refused_in_one_line(lists, monkeypatch):
     corpus = open_list(lists["raw"], "raw")
-    monkeypatch.setattr(type(corpus), "is_remote", True)
+    monkeypatch.setattr(corpus, "is_remote", True)
     for section in ({"noise_conf": {"made": ["babble"]}}, {"overlap_conf": {}}):
         with pytest.raises(
             ConfigError, match=r"^dataset_conf\.(noise|overlap)_conf[^\n]* is remote; [^\n]*$"

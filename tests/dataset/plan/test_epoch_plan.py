@@ -233,7 +233,7 @@ def test_groups_of_local_shards_grow_within_their_lane_and_those_of_remote_shard
         assert divide(corpus, 8).group_shards == 100 // 8
     with patch.object(lanes, "MOST_UTTERANCES", 20):
         assert divide(corpus, 8).group_shards == 2
-    with patch.object(IndexOnlyCorpus, "is_remote", True):
+    with patch.object(corpus, "is_remote", True):
         assert divide(corpus, 8).group_shards == 1
 
 

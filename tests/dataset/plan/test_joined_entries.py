@@ -50,7 +50,7 @@ class TextOnly(IndexOnlyCorpus):
         for column, value in (("num_samples", 0), ("sample_rate", TEXT_ONLY)):
             getattr(self._rows, column)[:] = value
         table = shard_table(self.run(shard) for shard in range(len(counts)))
-        super(IndexOnlyCorpus, self).__init__("text", table, [], summary_of(table))
+        super(IndexOnlyCorpus, self).__init__("text", table, [], summary_of(table), self.facts)
 
 
 def joined(confs, sizes, per_pass, shards=1):

@@ -16,7 +16,7 @@ from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.config.filters import FilterConf
 from wenet_uio.dataset.corpus.index import Rows, shard_table, summary_of
-from wenet_uio.dataset.frames import FrameCount
+from wenet_uio.dataset.lengths import FrameCount
 from wenet_uio.dataset.plan import measure as measure_module
 from wenet_uio.dataset.plan import policies
 from wenet_uio.dataset.plan.measure import Measure, digest_of, measure_of
@@ -59,7 +59,7 @@ class EdgeCorpus(IndexOnlyCorpus):
             num_samples=num_samples.astype(np.uint32),
         )
         table = shard_table(self.run(shard) for shard in range(len(counts)))
-        super(IndexOnlyCorpus, self).__init__("edges", table, [], summary_of(table))
+        super(IndexOnlyCorpus, self).__init__("edges", table, [], summary_of(table), self.facts)
         self.looked_into = []
 
     def rows(self, shard) -> Rows:

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from wenet_uio.dataset.corpus.base import StoredCorpus
+from wenet_uio.dataset.corpus.base import Facts, StoredCorpus
 from wenet_uio.dataset.corpus.index import Rows, shard_table, summary_of
 
 
@@ -35,7 +35,7 @@ class IndexOnlyCorpus(StoredCorpus):
         ends = np.cumsum(counts).tolist()
         self._runs = [self._rows.slice(*edges) for edges in pairwise([0, *ends])]
         table = shard_table(self.run(shard) for shard in range(len(counts)))
-        super().__init__("synthetic", table, [], summary_of(table))
+        super().__init__("synthetic", table, [], summary_of(table), Facts())
 
     def drawn(self, total, seed):
         """Audio samples, length of the text and hash of the key of each utterance."""

@@ -13,7 +13,7 @@ import torch
 from wenet_uio.audio.decoders import INT16_SCALE
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.chain.waveform import resample, resampling_ratio
-from wenet_uio.dataset.frames import frame_count
+from wenet_uio.dataset.lengths import frame_count
 from wenet_uio.dataset.types import Example
 
 FILTER = 16

@@ -32,7 +32,7 @@ from wenet_uio.dataset.chain.augment import (
 )
 from wenet_uio.dataset.chain.fbank import batch_fbank, batch_log_mel_spectrogram, batch_mfcc
 from wenet_uio.dataset.chain.features import require_frames, white_noise
-from wenet_uio.dataset.frames import FrameCount, frame_count
+from wenet_uio.dataset.lengths import FrameCount, frame_count
 from wenet_uio.dataset.types import Example, waveform_of
 
 

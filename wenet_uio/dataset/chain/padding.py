@@ -32,7 +32,12 @@ def pad(examples: Sequence[Example], feature_dim: int) -> Batch:
     examples = sorted(examples, key=_sort_length, reverse=True)
     feature_rows = _feature_rows(examples)
     is_deferred = _is_deferred(feature_rows)
-    labels = _labels_by_name(examples)
+    labels = {"target": [example.labels for example in examples]}
+    if any(isinstance(example, PairExample) for example in examples):
+        labels["source"] = [
+            example.source_labels if isinstance(example, PairExample) else ()
+            for example in examples
+        ]
 
     # All tensors of a batch lie in one buffer, so their shapes are known before the first is filled.
     shapes = _tensor_shapes(feature_rows, labels, dim=0 if is_deferred else feature_dim)
@@ -100,16 +105,6 @@ def _tensor_shapes(
         shapes[f"{name}_lengths"] = ((len(rows),), torch.int64)
 
     return shapes
-
-
-def _labels_by_name(examples: Sequence[Example]) -> dict[str, list[tuple[int, ...]]]:
-    labels = {"target": [example.labels for example in examples]}
-    if any(isinstance(example, PairExample) for example in examples):
-        labels["source"] = [
-            example.source_labels if isinstance(example, PairExample) else ()
-            for example in examples
-        ]
-    return labels
 
 
 def _fill_feats(padded: torch.Tensor, rows: Sequence[torch.Tensor | None]) -> None:

@@ -15,13 +15,13 @@ from random import Random
 import numpy as np
 
 from wenet_uio.config.filters import FilterConf
-from wenet_uio.dataset.filters import (
+from wenet_uio.dataset.lengths import (
     FILTER_FRAMES_PER_SECOND,
+    seconds_of,
     token_count_filters,
     token_rate_filters,
     token_ratio_filters,
 )
-from wenet_uio.dataset.frames import seconds_of
 from wenet_uio.dataset.types import Example, PairExample, SkipSample
 from wenet_uio.text.aggregate import UnknownLanguageError
 from wenet_uio.text.labels import AnyTokenizer

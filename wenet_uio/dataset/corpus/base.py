@@ -116,9 +116,9 @@ class Facts:
     def of_list(cls, data_list: str, index: ListIndex) -> Facts:
         """Return what the index of a data list says; a list holds audio, or features in its place."""
         return cls(
-            frozenset({"features" if index.has_features else "audio"}),
+            frozenset({"features" if index.meta.get("features") else "audio"}),
             tuple(f"{data_list}: {warning}" for warning in index.warnings),
-            index.is_remote,
+            is_remote=index.meta.get("remote", False),
         )
 
 
@@ -272,20 +272,10 @@ class Corpus(ABC):
 
 
 class StoredCorpus(Corpus):
-    """A corpus that is a list on a disk: local recordings, unless its `facts` say otherwise.
+    """A corpus that is a list on a disk.
 
     A subclass implements `rows` and `read`, and the two remote members if its audio can be remote.
     """
-
-    def __init__(
-        self,
-        data_list: str,
-        table: Mapping[str, np.ndarray],
-        bad: list[Problem],
-        summary: Summary,
-        facts: Facts = Facts(),
-    ) -> None:
-        super().__init__(data_list, table, bad, summary, facts)
 
     @property
     def contents_digest(self) -> str:

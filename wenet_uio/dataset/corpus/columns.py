@@ -22,9 +22,6 @@ import numpy as np
 
 MAGIC = b"UIOIDX03"
 ALIGNMENT = 64
-VISITS = 16
-"""Visits to mapped files after which their pages are dropped from memory. A batch makes a few
-visits."""
 
 
 def write_columns(
@@ -171,21 +168,6 @@ def _libc() -> ctypes.CDLL:
     libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
     return libc
-
-
-class Visits:
-    """Counts visits to a mapped file, and drops its pages every VISITS visits to bound the memory
-    of the process.
-    """
-
-    def __init__(self, array: np.ndarray) -> None:
-        self._array, self._count = array, 0
-
-    def add(self) -> None:
-        """Count one visit."""
-        self._count += 1
-        if self._count % VISITS == 0:
-            release_pages(self._array)
 
 
 def release_pages(array: np.ndarray) -> None:

@@ -278,8 +278,7 @@ class ListIndex:
     path: Path
     columns: dict[str, np.ndarray]
     meta: dict[str, Any]
-    """Type, size, time and digest of the list; what `summary`, `bad` and the two properties after
-    them give."""
+    """Type, size, time and digest of the list; what `summary`, `bad` and `Facts` give."""
 
     @classmethod
     def write(
@@ -319,16 +318,6 @@ class ListIndex:
     def warnings(self) -> tuple[str, ...]:
         """Sentences about what is odd in the list as a whole."""
         return tuple(self.meta.get("warnings", ()))
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether any audio is in a remote store."""
-        return self.meta.get("remote", False)
-
-    @property
-    def has_features(self) -> bool:
-        """Whether samples are stored features."""
-        return self.meta.get("features", False)
 
     def __reduce__(self) -> tuple[Callable, tuple]:
         return ListIndex.read, (self.path, self.summary.digest)

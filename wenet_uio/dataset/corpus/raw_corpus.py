@@ -13,7 +13,7 @@ import numpy as np
 
 from wenet_uio.base.files import digest_of
 from wenet_uio.dataset.corpus.base import Facts, Numbers, RemoteObject, StoredCorpus, Texts
-from wenet_uio.dataset.corpus.columns import Visits, find_columns
+from wenet_uio.dataset.corpus.columns import find_columns, release_pages
 from wenet_uio.dataset.corpus.index import (
     TABLE_COLUMNS,
     Entry,
@@ -35,6 +35,10 @@ from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.kept_files import making, places_of
 from wenet_uio.dataset.types import AudioUtterance, SampleRef
 
+VISITS = 16
+"""Visits to the index after which its pages are dropped from memory, so that they do not add up. A
+batch makes a few visits."""
+
 
 class LineCorpus(StoredCorpus):
     """Samples that are lines of a file. A run of consecutive lines counts as a shard. A subclass
@@ -49,7 +53,7 @@ class LineCorpus(StoredCorpus):
         table = {name: columns.pop(name) for name in TABLE_COLUMNS}
         self._rows = Rows(**columns, key_start=0, tar_pages="")
         self._lines = lines
-        self._visits = Visits(self._rows.key_hash)
+        self._visits = 0
         super().__init__(
             lines.path,
             table,
@@ -65,7 +69,10 @@ class LineCorpus(StoredCorpus):
 
     def rows(self, shard: int) -> Rows:
         """Return the index of one shard: a run of lines."""
-        self._visits.add()
+        self._visits += 1
+        if self._visits % VISITS == 0:
+            release_pages(self._rows.key_hash)
+
         first = int(self._first_row[shard])
         return self._rows.slice(first, first + int(self.samples[shard]))
 

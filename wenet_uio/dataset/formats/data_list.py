@@ -212,11 +212,8 @@ def _segment(values: dict[str, Any]) -> tuple[float, float | None]:
     """Start and end in seconds. With a start or offset (0 too), the end is start plus duration if
     there is no `end`.
     """
-    first, end, duration = (
-        _pop_first(values, ("start", "offset")),
-        values.pop("end", None),
-        values.get("duration"),
-    )
+    first = _pop_first(values, ("start", "offset"))
+    end, duration = values.pop("end", None), values.get("duration")
     if first is None and end is None and duration is None:
         return 0.0, None
 
@@ -226,14 +223,10 @@ def _segment(values: dict[str, Any]) -> tuple[float, float | None]:
         end = start + duration
 
     end = None if end is None else float(end)
-    _check_times(start, end, duration)
-    return start, end
-
-
-def _check_times(start: float, end: float | None, duration: float | None) -> None:
-    """Raise ValueError if a time is not finite, or the start is negative."""
-    if not start >= 0 or not start + abs(end or 0.0) + abs(duration or 0.0) < math.inf:
+    are_finite = start + abs(end or 0.0) + abs(duration or 0.0) < math.inf
+    if not start >= 0 or not are_finite:
         raise ValueError(f"found {start}, {end} and {duration}")
+    return start, end
 
 
 def reason_to_skip(fields: dict[str, Any]) -> str | None:

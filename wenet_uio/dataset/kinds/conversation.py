@@ -35,8 +35,8 @@ from wenet_uio.dataset.corpus.unread_audio import Unread, measured
 from wenet_uio.dataset.formats.data_list import lines_of, locate, values_of
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import one_word
-from wenet_uio.dataset.frames import tokens_of_audio
 from wenet_uio.dataset.kinds.kind import Reading, SampleKind
+from wenet_uio.dataset.lengths import tokens_of_audio
 from wenet_uio.dataset.sources.lists import expanded
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.types import (

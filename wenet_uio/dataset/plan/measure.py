@@ -23,14 +23,16 @@ from wenet_uio.config.filters import FilterConf
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.columns import release_pages
 from wenet_uio.dataset.corpus.index import NOMINAL_RATE, TEXT_ONLY, Rows, Stored
-from wenet_uio.dataset.filters import (
+from wenet_uio.dataset.lengths import (
     FILTER_FRAMES_PER_SECOND,
+    FrameCount,
     audio_token_filters,
     bounds_audio_tokens,
+    frame_count,
+    resampled_length,
     token_count_filters,
     token_rate_filters,
 )
-from wenet_uio.dataset.frames import FrameCount, frame_count, resampled_length
 from wenet_uio.dataset.plan.entry_policy import EntryPolicy, entry_policy_of
 from wenet_uio.dataset.plan.policies import (
     AudioTokens,

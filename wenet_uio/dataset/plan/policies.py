@@ -16,7 +16,7 @@ import numpy as np
 
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.config.filters import FilterConf
-from wenet_uio.dataset.frames import tokens_of_audio
+from wenet_uio.dataset.lengths import tokens_of_audio
 
 NO_BUCKET = -1
 """Bucket of samples that may share a batch with any other sample that has audio."""

@@ -18,13 +18,14 @@ from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.chain.tokens import NO_CTC_PATH, CtcFrames
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.index import TEXT_ONLY
-from wenet_uio.dataset.filters import (
+from wenet_uio.dataset.formats.errors import ListError
+from wenet_uio.dataset.lengths import (
     FILTER_FRAMES_PER_SECOND,
+    frame_count,
+    resampled_length,
     token_count_filters,
     token_rate_filters,
 )
-from wenet_uio.dataset.formats.errors import ListError
-from wenet_uio.dataset.frames import frame_count, resampled_length
 from wenet_uio.dataset.plan.measure import Measure
 from wenet_uio.dataset.reader import BatchReader
 from wenet_uio.dataset.types import AudioUtterance, Example, SampleRef, SkipSample, Utterance

@@ -4,7 +4,7 @@ import torch
 
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.chain.features import feature_operators
-from wenet_uio.dataset.frames import frame_count, resampled_length
+from wenet_uio.dataset.lengths import frame_count, resampled_length
 from wenet_uio.dataset.types import Example
 
 FEATURES = [
