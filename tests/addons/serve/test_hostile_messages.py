@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from tests.support.serve.clients import START, sentences, served, speak
-from tests.support.serve.raw_clients import frame, raw_socket, until
+from tests.support.serve.raw_clients import frame, raw_socket, reset, until
 from tests.support.serve.realtime_clients import (
     answers,
     base64_of,
@@ -302,6 +302,29 @@ def test_a_realtime_session_needs_the_token_the_origin_and_a_place(strict):
     assert until(lambda: not strict.server._clients)
 
 
+def test_refused_events_and_empty_audio_keep_no_place(strict):
+    async def stay():
+        url, bearer = strict.socket_url + "/v1/realtime", {"Authorization": "Bearer secret"}
+        async with (
+            aiohttp.ClientSession() as client,
+            client.ws_connect(url, headers=bearer) as door,
+        ):
+
+            async def bother():
+                while not door.closed:
+                    for message in (event(APPEND, audio=""), event(APPEND, audio="!"), "x"):
+                        await door.send_str(message)
+                    await asyncio.sleep(0.05)
+
+            bothering = asyncio.create_task(bother())
+            events = [json.loads(reply.data) async for reply in door]
+            bothering.cancel()
+            await asyncio.gather(bothering, return_exceptions=True)
+            return events[-1]["error"]["code"]
+
+    assert asyncio.run(stay()) == "idle_seconds"
+
+
 def test_a_browser_gives_the_token_as_a_subprotocol_and_it_is_not_logged(strict, caplog):
     names = ("realtime", "openai-insecure-api-key.secret")
     error, _ = asyncio.run(close_of(strict.url, protocols=names, headers={}))
@@ -324,3 +347,15 @@ def test_a_client_that_reads_no_errors_is_disconnected_and_they_take_no_memory(s
     assert len(session._unsent) <= MOST_REPLIES + 1
     refused = vars(strict.server)["_metrics"].refused.labels("send_seconds")
     assert refused._value.get() == 1
+
+
+@pytest.mark.parametrize("ends", [[], [event(COMMIT)], [update(turn_detection=None)]])
+def test_a_client_that_vanishes_within_a_turn_leaves_nothing(server, speech, ends):
+    for _ in range(5):
+        raw = raw_socket(server.socket_url, path="/v1/realtime")
+        for message in (event(APPEND, audio=base64_of(speech[:12000])), *ends):
+            raw.sendall(frame(1, message.encode()))
+        reset(raw)
+    engine = server.server._engine
+    assert until(lambda: not server.server._sessions and not engine._streams)
+    assert not server.server._clients

@@ -8,16 +8,21 @@ import json
 import numpy as np
 import pytest
 import soundfile
+import torch
 
 import wenet_uio
 from tests.support.serve.clients import START, openai_client, sentences, served, speak
+from tests.support.serve.realtime_clients import transcribe as transcribe_turn
+from tests.support.serve.realtime_clients import transcripts
 from tests.support.serve.trained_digits import RATE, WORDS, speech
 from wenet_uio.addons.serve.options import ServeOptions
 from wenet_uio.bin import transcribe
+from wenet_uio.dataset.chain.waveform import resample
 
 UTTERANCES = 36
 """More than the server encodes together."""
 FILES = 4
+PAIRS = 6
 MODE = "attention_rescoring"
 
 
@@ -71,6 +76,28 @@ def test_texts_of_many_streams_at_once_are_those_of_recordings(home, recogniser,
     # others.
     assert sum(len(expected[path.stem].split()) for path in utterances) > UTTERANCES
     assert len(set(expected.values())) > UTTERANCES / 2
+
+
+@pytest.mark.all
+def test_clients_of_openai_and_of_wenet_have_the_same_texts_of_the_same_speech_at_once(
+    home, utterances
+):
+    at_24_khz = [
+        resample(torch.from_numpy(soundfile.read(path, dtype="int16")[0]).float(), RATE, 24_000)
+        for path in list(utterances)[:PAIRS]
+    ]
+    samples = [wave.round().clamp(-(2**15), 2**15 - 1).short().numpy() for wave in at_24_khz]
+    start = START | {"sample_rate": 24_000}
+
+    async def together():
+        realtime = [transcribe_turn(home.url, each) for each in samples]
+        streams = [speak(home.socket_url, each, start) for each in samples]
+        return await asyncio.gather(*realtime), await asyncio.gather(*streams)
+
+    events, received = asyncio.run(together())
+    texts = [" ".join(sentences(each)) for each in received]
+    assert [transcripts(each)[0] for each in events] == texts
+    assert len(set(texts)) > PAIRS / 2
 
 
 def test_texts_of_recordings_are_those_of_transcribe(home, trained, utterances, capsys):

@@ -128,7 +128,7 @@ def test_a_session_has_turn_after_turn_and_each_has_the_text_that_it_has_alone(s
     parts = [speech[:32000], speech[32000:64000], speech[::-1][:48000]]
 
     async def talk():
-        async with async_client(server.url).realtime.connect() as connection:
+        async with async_client(server.url).realtime.connect(model="any") as connection:
             await connection.session.update(session=session_of(None))
             for part in parts:  # the client waits for nothing
                 await append(connection, part)
@@ -189,7 +189,7 @@ def test_an_update_ends_the_turn_before_it_and_no_audio_is_lost(server, speech):
     half = len(speech) // 2
 
     async def talk():
-        async with async_client(server.url).realtime.connect() as connection:
+        async with async_client(server.url).realtime.connect(model="any") as connection:
             await connection.session.update(session=session_of(None))
             await append(connection, speech[:half])
             await connection.session.update(session=session_of(None))  # nothing changes
@@ -212,7 +212,7 @@ def test_a_server_that_stops_ends_the_turn_and_sends_its_text(server, speech, wi
     first, second = speech[:24000], speech[24000:48000]
 
     async def talk():
-        async with async_client(server.url).realtime.connect() as connection:
+        async with async_client(server.url).realtime.connect(model="any") as connection:
             await connection.session.update(session=session_of(None))
             await append(connection, first)
             await connection.input_audio_buffer.commit()

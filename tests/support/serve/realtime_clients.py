@@ -63,7 +63,7 @@ async def transcribe(
     url: str, samples: np.ndarray, rate: int = RATE, **transcription: Any
 ) -> list[dict[str, Any]]:
     """The events of a session with one turn, which the client commits."""
-    async with async_client(url).realtime.connect(extra_query={"intent": "transcription"}) as talk:
+    async with async_client(url).realtime.connect(model="any") as talk:
         await talk.session.update(session=session_of(None, rate, **transcription))
         await append(talk, samples)
         await talk.input_audio_buffer.commit()
