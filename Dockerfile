@@ -6,7 +6,8 @@
 #   docker build -t wenet_uio:s3 --build-arg EXTRAS="requirements/s3.txt requirements/ray.txt" .
 #
 #   docker run --gpus all --shm-size 16g -v "$PWD:/work" -it wenet_uio bash examples/espeak/s0/run.sh
-#   docker run -p 10086:10086 -v "$PWD/exp/run:/model:ro" wenet_uio wenet-uio serve --host 0.0.0.0 --model /model
+#   docker run -p 10086:10086 -v "$PWD/exp/run:/model:ro" -v "$PWD/tokens:/tokens:ro" wenet_uio \
+#       wenet-uio serve --host 0.0.0.0 --model /model --token_file /tokens
 
 FROM python:3.11-slim-bookworm
 

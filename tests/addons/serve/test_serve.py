@@ -16,6 +16,7 @@ from aiohttp.http_exceptions import BadStatusLine
 from tests.addons.listen.conftest import bursts, write_model
 from tests.support import preloaded
 from tests.support.serve.clients import START, of_type
+from tests.support.serve.processes import server_process
 from wenet_uio.addons.listen.load import load_model
 from wenet_uio.addons.serve import command as serve
 from wenet_uio.addons.serve.app import Server
@@ -49,6 +50,11 @@ def started(model):
         ),
         (["--max_clients", "0"], "--max_clients: expected above 0, found 0"),
         (["--chunk_size", "0"], "chunk_size 0"),
+        (["--host", "0.0.0.0"], "--host 0.0.0.0: other machines reach this address"),
+        (["--host", "::"], "--host ::: other machines reach this address"),
+        (["--host", ""], "give --token_file, or --open to let everybody"),
+        (["--host", "192.0.2.1"], "--host 192.0.2.1: other machines reach this address"),
+        (["--host", "no.such.host.invalid"], "give --token_file, or --open"),
         (["--stream_batch", "0"], "--stream_batch"),
         (
             ["--partial_mode", "ctc_prefix_beam_search", "--mode", "rnnt_greedy_search"],
@@ -69,7 +75,7 @@ def test_a_missing_token_file_and_a_port_in_use_are_named(started, unused_tcp_so
         started("--port", str(port))
     for given, message in (
         (["--port", "99999"], "--port 99999: "),
-        (["--host", "192.0.2.1"], "--host 192.0.2.1 "),
+        (["--host", "192.0.2.1", "--open"], "--host 192.0.2.1 "),
     ):
         with pytest.raises(OSError, match=message):
             started(*given)
@@ -217,3 +223,27 @@ def test_a_second_ctrl_c_ends_the_server_at_once_and_a_second_sigterm_does_not(m
 
     asyncio.run(session())
     assert finishing
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.53", "localhost", "::1"])
+def test_an_address_of_this_machine_alone_needs_no_token(host):
+    args = serve.parser().parse_args(["--model", "m", "--host", host])
+    serve.check_access(args, serve.serve_options(args))
+
+
+def test_a_server_for_all_machines_needs_a_token_or_open_and_prints_an_address_for_them(
+    model, tmp_path
+):
+    (tmp_path / "tokens").write_text("secret\n")
+    for access, status in ((["--token_file", tmp_path / "tokens"], 401), (["--open"], 200)):
+        with server_process(model, "--host", "0.0.0.0", *access) as running:
+            host, _, port = running.url.removeprefix("http://").rpartition(":")
+            assert host not in ("localhost", "127.0.0.1", "0.0.0.0")
+            for reached in (host, "127.0.0.1"):
+                url = f"http://{reached}:{port}/v1/models"
+                assert asyncio.run(_status(url)) == status
+
+
+async def _status(url):
+    async with aiohttp.ClientSession() as client, client.get(url) as answer:
+        return answer.status

@@ -4,6 +4,7 @@ import asyncio
 import io
 import re
 import time
+from contextlib import suppress
 
 import aiohttp
 import pytest
@@ -15,7 +16,13 @@ from tests.support.serve.clients import START, sentences, served, speak
 from tests.support.serve.strangers import PATH
 from wenet_uio.addons.serve.messages import LimitError
 from wenet_uio.addons.serve.options import Limits, ServeOptions
-from wenet_uio.addons.serve.tokens import Account, TokenLimits, Tokens, parse_tokens
+from wenet_uio.addons.serve.tokens import (
+    WRONG_TOKEN_SECONDS,
+    Account,
+    TokenLimits,
+    Tokens,
+    parse_tokens,
+)
 
 FILE = """
 # tokens of the page, of the robots
@@ -188,3 +195,69 @@ def test_a_recording_of_a_token_without_seconds_is_refused_with_429(recogniser, 
     assert first[0] == other[0] == 200
     assert second[:2] == (429, "5")
     assert "this token may send 2 s of audio a minute; try again in" in second[2]
+
+
+def test_wrong_tokens_are_slowed_down_and_counted_at_each_door_and_right_ones_are_not(
+    recogniser, monkeypatch
+):
+    slept = []
+    sleep = asyncio.sleep
+
+    async def counted(seconds, *rest):
+        slept.extend([seconds] * (seconds == WRONG_TOKEN_SECONDS))
+        await sleep(min(seconds, 0.05), *rest)
+
+    async def statuses(server, token):
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        async with aiohttp.ClientSession(headers=headers) as client:
+            async with client.get(f"{server.url}/v1/models") as answer:
+                yield answer.status
+            async with client.post(server.url + PATH, data={"file": io.BytesIO(b"a")}) as answer:
+                yield answer.status
+            async with client.ws_connect(server.socket_url) as socket:
+                await socket.send_json(START)
+                yield (await socket.receive_json())["status"]
+            try:
+                async with client.ws_connect(f"{server.socket_url}/v1/realtime"):
+                    yield 101
+            except aiohttp.WSServerHandshakeError as error:
+                yield error.status
+
+    async def all_doors(server, token):
+        return [status async for status in statuses(server, token)]
+
+    with served(recogniser, ServeOptions(token="secret")) as server:
+        refused = vars(server.server)["_metrics"].refused
+        monkeypatch.setattr(asyncio, "sleep", counted)
+        assert asyncio.run(all_doors(server, "secret")) == [200, 400, "ok", 101]
+        assert asyncio.run(all_doors(server, "")) == [401, 401, "failed", 401]
+        assert slept == []
+        assert refused.labels("wrong_token")._value.get() == 0
+        assert asyncio.run(all_doors(server, "guess")) == [401, 401, "failed", 401]
+        assert slept == [WRONG_TOKEN_SECONDS] * 4
+        assert refused.labels("wrong_token")._value.get() == 4
+
+
+def test_connections_with_wrong_tokens_give_way_while_they_wait(recogniser):
+    options = ServeOptions(token="secret", limits=Limits(max_connections=10))
+
+    async def guess(server):
+        headers = {"Authorization": "Bearer guess"}
+        async with aiohttp.ClientSession(headers=headers) as client:
+            with suppress(aiohttp.ClientError):
+                async with client.get(f"{server.url}/v1/models") as answer:
+                    assert answer.status == 401
+
+    async def crowd(server):
+        guesses = [asyncio.create_task(guess(server)) for _ in range(40)]
+        await asyncio.sleep(0.3)
+        headers = {"Authorization": "Bearer secret"}
+        async with (
+            aiohttp.ClientSession(headers=headers) as client,
+            client.get(f"{server.url}/v1/models") as answer,
+        ):
+            assert answer.status == 200
+        await asyncio.gather(*guesses)
+
+    with served(recogniser, options) as server:
+        asyncio.run(crowd(server))

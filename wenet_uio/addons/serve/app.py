@@ -36,7 +36,14 @@ from wenet_uio.addons.serve.metrics import Metrics
 from wenet_uio.addons.serve.options import ServeOptions
 from wenet_uio.addons.serve.realtime import RealtimeDialect
 from wenet_uio.addons.serve.session import Session
-from wenet_uio.addons.serve.tokens import Account, TokenLimits, Tokens, parse_tokens
+from wenet_uio.addons.serve.tokens import (
+    WRONG_TOKEN_SECONDS,
+    Account,
+    TokenLimits,
+    Tokens,
+    WrongTokenError,
+    parse_tokens,
+)
 from wenet_uio.addons.serve.transcriptions import Transcriptions, spellable_phrases
 from wenet_uio.addons.serve.uploads import EncodingError, check_encoding
 from wenet_uio.addons.serve.wenet_dialect import WenetDialect
@@ -76,6 +83,7 @@ STATUS_OF_LIMIT = {
     "upload_seconds": HTTPStatus.REQUEST_TIMEOUT,
 }
 STATUS_OF_REFUSAL: dict[type[Exception], tuple[HTTPStatus, str]] = {
+    WrongTokenError: (HTTPStatus.UNAUTHORIZED, "wrong_token"),
     PermissionError: (HTTPStatus.UNAUTHORIZED, "permission"),
     WrongHostError: (HTTPStatus.MISDIRECTED_REQUEST, "host"),
     EncodingError: (HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "encoding"),
@@ -290,6 +298,10 @@ class Server:
             answer = _error_answer(HTTPStatus.NOT_FOUND, _not_found(request))
         except web.HTTPException as error:
             answer = _error_answer(error.status, error.reason)
+        except WrongTokenError as error:
+            self.connections.set_idle(connection)  # it gives way to others while it waits
+            await asyncio.sleep(WRONG_TOKEN_SECONDS)
+            answer = self._answer_error(error, request)
         except Exception as error:
             answer = self._answer_error(error, request)
         finally:

@@ -3,6 +3,7 @@
     %(prog)s --model exp/conformer
     %(prog)s --model exp/conformer --host 0.0.0.0 \\
         --certificate c.pem --key k.pem --token_file t
+    %(prog)s --model exp/conformer --host 0.0.0.0 --open
 
 One port serves the page (/), WeNet's WebSocket protocol (any path), OpenAI's POST
 /v1/audio/transcriptions and /v1/audio/translations, /health and /metrics. Streams of all clients
@@ -15,9 +16,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 
 from wenet_uio.addons.listen.endpoint import WENET_RULES, EndpointRule
@@ -97,6 +100,11 @@ def _add_network_options(group: argparse._ArgumentGroup) -> None:
         help="pages of this origin may use the server, such as https://example.org; *: all "
         "(default: its own page)",
     )
+    group.add_argument(
+        "--open",
+        action="store_true",
+        help="let everybody who reaches --host use the server without a token",
+    )
     add_options(group, ServeOptions, "allow_tensors")
 
 
@@ -146,6 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     start_log("%(message)s")
     name = name_of(args.model)
     certificate, options = read_certificate(args), serve_options(args)
+    check_access(args, options)
 
     need_extra("serve", ("aiohttp", "prometheus_client"))
     # needs the packages of this extra
@@ -209,6 +218,28 @@ def serve_options(args: argparse.Namespace) -> ServeOptions:
         drain_seconds=args.drain_seconds,
         finish_seconds=args.finish_seconds,
     )
+
+
+def check_access(args: argparse.Namespace, options: ServeOptions) -> None:
+    """Check that strangers cannot use the server, unless --open lets them.
+
+    Raises:
+        ValueError: other machines reach the address, and no token is needed.
+    """
+    if options.token is None and not args.open and not args.unix_socket and not is_own(args.host):
+        raise ValueError(
+            f"--host {args.host}: other machines reach this address, and everybody could use the "
+            "server; give --token_file, or --open to let everybody"
+        )
+
+
+def is_own(host: str) -> bool:
+    """Tell whether only this machine reaches a host."""
+    try:
+        found = socket.getaddrinfo(host, None)
+        return all(ip_address(address[0]).is_loopback for *_, address in found)
+    except (OSError, ValueError):  # listening tells what is wrong with it
+        return False
 
 
 def read_token(file: str | None) -> str | None:

@@ -24,6 +24,8 @@ from wenet_uio.addons.serve.app import Server
 from wenet_uio.addons.serve.connections import Connection
 from wenet_uio.addons.serve.reload import Reloading, Sources
 
+PROBES = {"0.0.0.0": "192.0.2.1", "::": "2001:db8::1"}
+"""{all addresses of a kind: one of them, in a network that is for examples alone}."""
 REPEAT = 60.0
 """Seconds between two reports that there are no open files left."""
 
@@ -265,14 +267,29 @@ def _is_unix(listener: socket.socket) -> bool:
 
 
 def page_url(listening: asyncio.Server, is_secure: bool) -> str:
-    """Return where the page is; an address for a browser on this machine if the server listens on
+    """Return where the page is: the address of this machine for others if the server listens on
     all. Of a socket in the file system, its path.
     """
     if _is_unix(listening.sockets[0]):
         return f"unix:{listening.sockets[0].getsockname()}"
 
     host, port = listening.sockets[0].getsockname()[:2]
-    if host in ("0.0.0.0", "::"):
-        host = "localhost"
+    if host in PROBES:
+        host = own_address(host)
     shown = f"[{host}]" if ":" in host else host
     return f"{'https' if is_secure else 'http'}://{shown}:{port}"
+
+
+def own_address(host: str) -> str:
+    """Return the address of this machine for others, or its name if it has no route to others.
+
+    Args:
+        host: all addresses of IPv4, or of IPv6.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((PROBES[host], 9))  # sends nothing; the system chooses an address
+        except OSError:
+            return socket.gethostname()
+        return probe.getsockname()[0]

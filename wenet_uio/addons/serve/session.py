@@ -28,7 +28,12 @@ from wenet_uio.addons.serve.engine import Engine, Seat, StreamNews
 from wenet_uio.addons.serve.messages import LimitError, RefusedError, Start
 from wenet_uio.addons.serve.metrics import Metrics
 from wenet_uio.addons.serve.options import Limits
-from wenet_uio.addons.serve.tokens import Account, TokenLimits
+from wenet_uio.addons.serve.tokens import (
+    WRONG_TOKEN_SECONDS,
+    Account,
+    TokenLimits,
+    WrongTokenError,
+)
 
 HEARTBEAT = 20.0
 """Seconds between pings, which keep proxies from closing a quiet connection."""
@@ -174,7 +179,8 @@ class Session:
         if isinstance(error, LimitError):
             self._metrics.refused.labels(error.reason).inc()
         elif isinstance(error, PermissionError):
-            self._metrics.refused.labels("permission").inc()
+            is_wrong = isinstance(error, WrongTokenError)
+            self._metrics.refused.labels("wrong_token" if is_wrong else "permission").inc()
         elif not isinstance(error, (RefusedError, PermissionError, ValueError)):
             log.error("error: a stream failed", exc_info=error)
             error = RuntimeError("the server failed at this stream")
@@ -218,6 +224,9 @@ class Session:
                     break
         except ConnectionError:
             log.debug("a client vanished")
+        except WrongTokenError as error:
+            await asyncio.sleep(WRONG_TOKEN_SECONDS)
+            self.refuse(error)
         except Exception as error:  # without an answer, the client would wait forever
             self.refuse(error)
         finally:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from wenet_uio.addons.serve.messages import LimitError
 
 MINUTE = 60.0
+WRONG_TOKEN_SECONDS = 1.0
+"""Seconds before a client learns that its token is wrong, so that guessing takes time."""
 FIELD = re.compile(r"\w+=\S*")
 """A word of a line that is no part of the token."""
 NAME = re.compile(r"[\w.@-]{1,64}")
@@ -165,6 +167,10 @@ class Account:
             )
 
 
+class WrongTokenError(PermissionError):
+    """A client gave a token that the server does not know."""
+
+
 class Tokens:
     """The tokens of the server, and their accounts."""
 
@@ -194,7 +200,7 @@ class Tokens:
         """Return the account of a client's token.
 
         Raises:
-            PermissionError: the token is unknown, or is missing.
+            PermissionError: the token is missing; WrongTokenError: it is unknown.
         """
         if not self._accounts:
             return self._open
@@ -207,5 +213,6 @@ class Tokens:
             if hmac.compare_digest(given, account.limits.token.encode())
         ]
         if not matches:
-            raise PermissionError("the token is missing or wrong (Authorization: Bearer TOKEN)")
+            refusal = WrongTokenError if token else PermissionError
+            raise refusal("the token is missing or wrong (Authorization: Bearer TOKEN)")
         return matches[0]
