@@ -13,6 +13,7 @@ import numpy as np
 
 from wenet_uio.config.mixture import PerBatch
 from wenet_uio.dataset.corpus.index import Extremes, ListIndex, Problem, Rows, Stored, Summary
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.versions import Version
 from wenet_uio.dataset.types import SampleRef, Utterance
@@ -214,6 +215,14 @@ class Corpus(ABC):
         has.
         """
         return bool((self.extremes(slice(None)).longest == 0).any())
+
+    def require_samples(self, problem: str) -> None:
+        """Raise a ListError unless there are samples; it has the first reasons why others cannot be
+        used.
+        """
+        if not self.num_samples:
+            reasons = "; ".join(f"{key}: {reason}" for key, reason in self.bad[:3])
+            raise ListError(f"{self.data_list}: {problem}" + (f" ({reasons})" if reasons else ""))
 
     @abstractmethod
     def rows(self, shard: int) -> Rows:

@@ -107,10 +107,7 @@ def open_list(data_list: str, data_type: DataType, layout: Layout = DEFAULT_LAYO
 
     if corpus.is_remote:
         objects.check_cache()
-    if not corpus.num_samples:
-        reasons = "; ".join(f"{key}: {reason}" for key, reason in corpus.bad[:3])
-        raise ListError(f"{data_list}: no usable utterance" + (f" ({reasons})" if reasons else ""))
-
+    corpus.require_samples("no usable utterance")
     log.debug("%s: %d utterances, and %d bad", data_list, corpus.num_samples, len(corpus.bad))
     return corpus
 

@@ -12,18 +12,22 @@ parquet file stands for its row groups.
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import os
 import re
+import zlib
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import IO, Any, Literal, NamedTuple
 
 from wenet_uio.audio.features import place_of
 from wenet_uio.base.files import naming
+from wenet_uio.base.uris import shown
 from wenet_uio.dataset.formats.errors import ListError, MissingFileError
 from wenet_uio.dataset.formats.keys import (
     Audio,
@@ -376,6 +380,27 @@ def locate(wav: str, data_list: str | Path) -> str:
 
     beside = os.path.join(os.path.dirname(data_list), wav)  # noqa: PTH118, PTH120
     return beside if os.path.exists(place_of(beside).path) else wav  # noqa: PTH110
+
+
+PACKED_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile)
+"""Errors of a packed manifest that is cut short or damaged."""
+
+
+@contextmanager
+def opened_manifest(path: str) -> Iterator[IO[bytes]]:
+    """Open a manifest, which may be in a store and packed (`.gz`); reading it may raise one of
+    PACKED_ERRORS.
+
+    Raises:
+        OSError: the manifest cannot be read.
+    """
+    is_packed = without_query(path).lower().endswith(".gz")
+    with (
+        objects.open_or_hold(path) as stored,
+        gzip.open(stored) if is_packed else stored as file,
+        naming(shown(path)),
+    ):
+        yield file
 
 
 def lines_of(path: str) -> Iterator[tuple[int, bytes]]:

@@ -8,23 +8,24 @@ are the output of a command.
 
 from __future__ import annotations
 
-import gzip
 import os
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from wenet_uio.audio.decoders import LENGTH_TOLERANCE, AudioError, AudioInfo
-from wenet_uio.base.files import naming
-from wenet_uio.base.uris import shown
-from wenet_uio.dataset.formats.data_list import SKIP, RawLine, values_of
+from wenet_uio.dataset.formats.data_list import (
+    PACKED_ERRORS,
+    SKIP,
+    RawLine,
+    opened_manifest,
+    values_of,
+)
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import one_word
 from wenet_uio.dataset.formats.sample_layout import FoundSample, split_name
 from wenet_uio.dataset.formats.tar_members import Member
-from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.kept_files import places_of, write_kept
 
 
@@ -55,12 +56,7 @@ def read_cuts(path: str, bad: list[tuple[str, str]]) -> Iterator[Any]:
     except ImportError:
         raise ListError(f"{path}: reading cuts needs lhotse; pip install lhotse") from None
 
-    is_packed = path.partition("?")[0].lower().endswith(".gz")
-    with (
-        objects.open_or_hold(path) as stored,
-        gzip.open(stored) if is_packed else stored as file,
-        naming(shown(path)),
-    ):
+    with opened_manifest(path) as file:
         try:
             for number, line in enumerate(file, 1):
                 if not line.strip():
@@ -79,7 +75,7 @@ def read_cuts(path: str, bad: list[tuple[str, str]]) -> Iterator[Any]:
                     bad.append(
                         (f"{path}:{number}", f"not a cut with an id ({type(cut).__name__}: {cut})")
                     )
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        except PACKED_ERRORS as error:
             bad.append((path, f"cut short or damaged ({error})"))
 
 

@@ -7,20 +7,18 @@ tar.
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 from wenet_uio.audio.decoders import AudioError, AudioInfo
-from wenet_uio.base.files import naming
-from wenet_uio.base.uris import shown
 from wenet_uio.dataset.formats.data_list import (
+    PACKED_ERRORS,
     RawLine,
+    opened_manifest,
     parse_raw_line,
     reason_to_skip,
     with_distinct_keys,
@@ -161,13 +159,8 @@ def manifest_lines(manifest: str) -> list[tuple[int, bytes]]:
     Raises:
         ListError: a packed manifest is damaged.
     """
-    is_packed = manifest.partition("?")[0].endswith(".gz")
     try:
-        with (
-            objects.open_or_hold(manifest) as stored,
-            gzip.open(stored) if is_packed else stored as file,
-            naming(shown(manifest)),
-        ):
+        with opened_manifest(manifest) as file:
             return [(number, line) for number, line in enumerate(file, 1) if line.strip()]
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except PACKED_ERRORS as error:
         raise ListError(f"{manifest}: cut short or damaged ({error})") from None

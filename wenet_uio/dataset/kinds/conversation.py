@@ -196,9 +196,7 @@ class ConversationCorpus(LineCorpus):
         index = f"{path}.{token_equivalent_duration:g}.idx"
         (file,), columns, meta = indexed_lines([path], index, entries)
         super().__init__(file, columns, meta, Facts(frozenset({"conversation"})))
-        if not self.num_samples:
-            reasons = "; ".join(f"{key}: {reason}" for key, reason in self.bad[:3])
-            raise ListError(f"{path}: holds no conversation" + (f" ({reasons})" if reasons else ""))
+        self.require_samples("holds no conversation")
 
     def read(self, ref: SampleRef) -> ConversationUtterance:
         """Return the turns of a conversation; audio is the path of a local file, or the bytes of a

@@ -193,11 +193,7 @@ class TtsTextCorpus(LineCorpus):
         (file,), columns, meta = indexed_lines([path], index, entries)
         super().__init__(file, columns, meta, Facts(frozenset({"to_speak"})))
 
-        if not self.num_samples:
-            reasons = "; ".join(f"{key}: {reason}" for key, reason in self.bad[:3])
-            raise ListError(
-                f"{path}: holds no text to speak" + (f" ({reasons})" if reasons else "")
-            )
+        self.require_samples("holds no text to speak")
 
         if speakers:
             self.digest += (

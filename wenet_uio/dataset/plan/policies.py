@@ -214,14 +214,8 @@ class DurationPolicy(Policy):
         """Return milliseconds d, or d + d² / quadratic; with `batch_size` at least so much that no
         more utterances fit.
         """
-        units = np.maximum(lengths.milliseconds, 1).astype(np.int64)
-        if self.quadratic is not None:
-            units = units + units * units // self.quadratic
-        if self.batch_size is not None:
-            least_units = self.bound // (self.batch_size + 1) + 1
-            units = np.maximum(units, least_units)
-
-        return units
+        milliseconds = np.maximum(lengths.milliseconds, 1).astype(np.int64)
+        return _units_of(milliseconds, self)
 
     def table_units(
         self, samples: np.ndarray, seconds: np.ndarray, frames: np.ndarray
@@ -566,14 +560,22 @@ class TokensPolicy(Policy):
         """
         seconds = lengths.milliseconds / 1000
         tokens = np.maximum(self.audio_tokens(seconds, lengths.tokens, lengths.text_only), 1)
-        units = tokens
-        if self.quadratic is not None:
-            units = tokens + tokens * tokens // self.quadratic
-        if self.batch_size is not None:
-            least_units = self.bound // (self.batch_size + 1) + 1
-            units = np.maximum(units, least_units)
-
+        units = _units_of(tokens, self)
         return np.where(lengths.text_only, units, self.views * units)
+
+
+def _units_of(lengths: np.ndarray, policy: DurationPolicy | TokensPolicy) -> np.ndarray:
+    """Return lengths n, or n + n² / quadratic; with `batch_size` at least so much that no more
+    samples fit.
+    """
+    units = lengths
+    if policy.quadratic is not None:
+        units = lengths + lengths * lengths // policy.quadratic
+    if policy.batch_size is not None:
+        least_units = policy.bound // (policy.batch_size + 1) + 1
+        units = np.maximum(units, least_units)
+
+    return units
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,9 @@ share: lists that are written for files of other tools, once, beside these files
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import os
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +14,18 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from wenet_uio.base.files import naming, written_aside
+from wenet_uio.base.files import written_aside
 from wenet_uio.base.uris import shown
 from wenet_uio.config.source import SourceConf, SourceType
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.open_list import ListSource
-from wenet_uio.dataset.formats.data_list import AUDIO, ShardFiles, values_of
+from wenet_uio.dataset.formats.data_list import (
+    AUDIO,
+    PACKED_ERRORS,
+    ShardFiles,
+    opened_manifest,
+    values_of,
+)
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import without_query
 from wenet_uio.dataset.formats.patterns import expand
@@ -200,13 +204,9 @@ def local_manifest(path: str) -> str:
     name = Path(without_query(path)).name
     copy = cache_folder() / "lists" / f"{digest}.{name.removesuffix('.gz')}"
     try:
-        with (
-            objects.open_or_hold(path) as stored,
-            gzip.open(stored) if name.endswith(".gz") else stored as file,
-            naming(shown(path)),
-        ):
+        with opened_manifest(path) as file:
             lines = b"".join(_make_audio_absolute(line, path) for line in file)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except PACKED_ERRORS as error:
         raise ListError(
             f"{shown(path)}: cut short or damaged ({error}); compress the manifest again"
         ) from None
