@@ -15,7 +15,7 @@ from tests.support.storage.servers import serving, serving_ftp
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.storage import addresses, objects
 from wenet_uio.dataset.storage.addresses import SCHEMES, HostError, check_host
-from wenet_uio.dataset.storage.transports import transport
+from wenet_uio.dataset.storage.transfer import transport
 from wenet_uio.dataset.storage.versions import DriverError, RefusedError
 
 LINK_LOCAL = (

@@ -17,7 +17,7 @@ from tests.support.storage.remote_corpus import (
 )
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.driver_store import driver
-from wenet_uio.dataset.storage.transports import transport
+from wenet_uio.dataset.storage.transfer import transport
 from wenet_uio.dataset.storage.versions import ChangedError
 
 gcsfs = pytest.importorskip(

@@ -16,7 +16,7 @@ from wenet_uio.base.executor import Executor
 from wenet_uio.dataset.formats.data_list import read_shard_list
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.storage.http_store import find_version
-from wenet_uio.dataset.storage.transports import transport
+from wenet_uio.dataset.storage.transfer import transport
 from wenet_uio.dataset.storage.versions import DriverError, StorageError
 from wenet_uio.prepare.upload import put_shards, try_store
 

@@ -9,7 +9,7 @@ from tests.support.storage.oss_server import serving_oss
 from tests.support.storage.servers import serving, serving_ftp, serving_s3
 from tests.support.storage.webhdfs_server import serving_webhdfs
 from wenet_uio.dataset.storage import objects
-from wenet_uio.dataset.storage.transports import TRANSPORTS, transport
+from wenet_uio.dataset.storage.transfer import TRANSPORTS, transport
 from wenet_uio.dataset.storage.versions import ChangedError, RefusedError, Version
 
 DATA = bytes(range(256)) * 1024

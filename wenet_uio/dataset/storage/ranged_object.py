@@ -15,8 +15,7 @@ from typing import TypeVar
 from wenet_uio.base.messages import warn_once
 from wenet_uio.base.uris import server_of
 from wenet_uio.dataset.storage import objects
-from wenet_uio.dataset.storage.transfer import version_of
-from wenet_uio.dataset.storage.transports import transport
+from wenet_uio.dataset.storage.transfer import transport, version_of
 from wenet_uio.dataset.storage.versions import NoRangesError, Version, check_version
 
 Result = TypeVar("Result")
