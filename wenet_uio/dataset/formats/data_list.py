@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from wenet_uio.audio.features import place_of
 from wenet_uio.base.files import naming
@@ -387,8 +387,8 @@ PACKED_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
 @contextmanager
-def opened_manifest(path: str) -> Iterator[IO[bytes]]:
-    """Open a manifest, which may be in a store and packed (`.gz`); reading it may raise one of
+def opened_manifest(path: str) -> Iterator[Iterable[bytes]]:
+    """Open the lines of a manifest, which may be in a store and packed (`.gz`); reading may raise one of
     PACKED_ERRORS.
 
     Raises:
