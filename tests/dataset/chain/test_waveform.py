@@ -5,6 +5,7 @@ import torchaudio
 
 from wenet_uio.config.augmentation import CodecConf, ShiftConf, TrimConf, WhiteNoiseConf
 from wenet_uio.config.dataset import DatasetConf
+from wenet_uio.dataset.chain import waveform as waveform_module
 from wenet_uio.dataset.chain.noise import WhiteNoise
 from wenet_uio.dataset.chain.waveform import (
     Resample,
@@ -272,3 +273,16 @@ def test_a_config_without_codecs_is_refused():
 def test_a_probability_of_zero_changes_nothing():
     given = tones()
     assert operator(prob=0)(given) is given
+
+
+def test_the_filters_of_many_odd_rates_take_bounded_memory_and_change_no_result(monkeypatch):
+    monkeypatch.setattr(waveform_module, "MOST_KEPT_BYTES", 1 << 22)
+    monkeypatch.setattr(waveform_module, "_kept_filters", {})
+    common = resample(tone(200, 8000), 8000, 16000)
+    for rate in range(16_011, 16_411, 40):
+        once = resample(tone(200, rate), rate, 16000)
+        assert torch.equal(resample(tone(200, rate), rate, 16000), once)
+        assert torch.equal(resample(tone(200, 8000), 8000, 16000), common)
+        kept = waveform_module._kept_filters
+        assert sum(filters.filters.nbytes for filters in kept.values()) <= 1 << 22
+        assert (8000, 16000) in kept  # it was used between all others

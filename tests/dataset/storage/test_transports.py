@@ -1,6 +1,8 @@
 """Each transport reads any range of an object of a given version, and says what it cannot read."""
 
+import json
 import os
+import re
 
 import fsspec
 import pytest
@@ -8,9 +10,9 @@ import pytest
 from tests.support.storage.oss_server import serving_oss
 from tests.support.storage.servers import serving, serving_ftp, serving_s3
 from tests.support.storage.webhdfs_server import serving_webhdfs
-from wenet_uio.dataset.storage import objects
-from wenet_uio.dataset.storage.transfer import TRANSPORTS, transport
-from wenet_uio.dataset.storage.versions import ChangedError, RefusedError, Version
+from wenet_uio.dataset.storage import driver_store, objects
+from wenet_uio.dataset.storage.transfer import TRANSPORTS, transport, version_of
+from wenet_uio.dataset.storage.versions import ChangedError, DriverError, RefusedError, Version
 
 DATA = bytes(range(256)) * 1024
 
@@ -113,3 +115,30 @@ def test_an_ftp_server_without_ranges_is_refused_by_name_where_ranges_are_needed
         pytest.raises(RefusedError, match=r"/x\.bin: 50[02]"),
     ):
         list(transport(url).chunks(f"{url}/x.bin", 5, 300, Version(None)))
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["hf://", "hf://gpt2", "hf://datasets", "hf://datasets/name", "hf://org/na me", "hf://a@b@c/d"],
+)
+def test_an_address_of_a_hub_with_a_wrong_form_is_refused_at_once(uri, monkeypatch):
+    pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr("time.sleep", lambda _: pytest.fail("another attempt"))
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises((DriverError, FileNotFoundError), match=re.escape(uri)):
+        version_of(uri)
+
+
+def test_a_driver_that_reads_half_an_answer_is_asked_again(monkeypatch):
+    class Filesystem:
+        asked = 0
+
+        def info(self, path):
+            self.asked += 1
+            if self.asked < 3:
+                json.loads('{"size": 1')
+            return {"size": 1}
+
+    filesystem = Filesystem()
+    monkeypatch.setattr(driver_store, "driver", lambda uri: (filesystem, uri))
+    assert version_of("hf://org/name/file").size == 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
 from random import Random
+from typing import NamedTuple
 
 import torch
 from torch.nn.functional import pad
@@ -19,6 +19,8 @@ from wenet_uio.dataset.types import Example, waveform_of
 MOST_FILTERS, LONGEST_FILTER = 1000, 4000
 """Largest number and length of resampling filters, in total 16 MB. Common sample rates need far
 less."""
+MOST_KEPT_BYTES = 1 << 26
+"""Bytes of all filters that are kept. Clients of a server may send any sample rate."""
 
 
 @dataclass(frozen=True)
@@ -83,23 +85,52 @@ def resampling_ratio(source_rate: int, target_rate: int) -> Fraction:
     return Fraction(source_rate, target_rate).limit_denominator(most)
 
 
-@lru_cache(maxsize=64)
-def _filters(source_rate: int, target_rate: int) -> tuple[torch.Tensor, int, int, int]:
-    """Return the filters that turn blocks of `source` samples into `target` samples.
+class _Filters(NamedTuple):
+    """Filters that turn blocks of `source` samples into `target` samples."""
 
-    Returns:
-        filters (taps, target), the number of taps before the first sample, source, and target.
-    """
+    filters: torch.Tensor
+    """(taps, target)."""
+    taps_before: int
+    """Taps before the first sample."""
+    source: int
+    target: int
+
+
+_kept_filters: dict[tuple[int, int], _Filters] = {}
+"""{source and target rate: filters}, the longest unused first. Two threads may use it: no step of
+another thread can come between the parts of one call of a dictionary."""
+
+
+def _filters(source_rate: int, target_rate: int) -> _Filters:
+    """Return the filters for two sample rates, and keep them for the next waveform."""
+    rates = source_rate, target_rate
+    kept = _kept_filters.pop(rates, None)
+    if kept is not None:
+        _kept_filters[rates] = kept
+        return kept
+
+    made = _kept_filters[rates] = _make_filters(*rates)
+    size = 0
+    for older_rates, filters in reversed(list(_kept_filters.items())):
+        size += filters.filters.nbytes
+        if size > MOST_KEPT_BYTES:
+            _kept_filters.pop(older_rates, None)
+    return made
+
+
+def _make_filters(source_rate: int, target_rate: int) -> _Filters:
+    """Compute the filters of torchaudio for two sample rates."""
     from torchaudio.transforms import Resample as SincResample  # slow import: one second
 
     ratio = resampling_ratio(source_rate, target_rate)
     if ratio == 1:  # torchaudio has no filters for equal rates
-        return torch.ones(1, 1), 0, 1, 1
+        return _Filters(torch.ones(1, 1), 0, 1, 1)
 
     module = SincResample(ratio.numerator, ratio.denominator)
     kernel: torch.Tensor = module.kernel  # pyright: ignore[reportAssignmentType] - a buffer of the module
 
-    return kernel[:, 0].T.contiguous(), module.width, ratio.numerator, ratio.denominator
+    filters = kernel[:, 0].T.contiguous()
+    return _Filters(filters, module.width, ratio.numerator, ratio.denominator)
 
 
 FRAME, HOP = 2048, 512

@@ -6,6 +6,7 @@ Endpoints and credentials come from the environment and the usual files of each 
 from __future__ import annotations
 
 import concurrent.futures
+import json
 import threading
 from collections.abc import Callable, Generator, Mapping
 from datetime import datetime
@@ -30,6 +31,8 @@ DRIVERS = {
 """Scheme -> package with its driver; the extras of wenet_uio have the names of the schemes."""
 BUCKETS = ("s3", "s3a", "oss", "gs", "gcs", "hf")
 """Schemes whose URIs name a bucket or a repository; those of others name a host."""
+BROKEN_ANSWERS = (UnicodeError, json.JSONDecodeError)
+"""Errors of values that come from an answer that is cut short; another attempt may have all of it."""
 TAGS = ("ETag", "etag", "generation", "mtime", "LastModified", "modificationTime")
 """Fields of a driver's answer that change with the object, in the order of preference."""
 
@@ -85,9 +88,19 @@ def driver(uri: str, attempts: int = 1) -> tuple[Any, str]:
 
 
 def find_version(uri: str) -> Version:
-    """Return the version of an object, from what the driver tells about it."""
+    """Return the version of an object, from what the driver tells about it.
+
+    Raises:
+        DriverError: the driver does not read such a URI. Also the errors of `driver` and `_call`.
+    """
     filesystem, path = driver(uri)
-    info = _call(filesystem.info, path)
+    try:
+        info = _call(filesystem.info, path)
+    except (ValueError, NotImplementedError) as error:
+        if isinstance(error, BROKEN_ANSWERS):
+            raise
+        # The URI has a wrong form, as hf://name without a file: it would be wrong again.
+        raise DriverError(f"{shown(uri)}: {shown(error)}") from None
     if info.get("type") == "directory":
         raise FileNotFoundError(f"{shown(uri)}: a folder, not an object")
 
