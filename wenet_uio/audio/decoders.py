@@ -169,6 +169,12 @@ class Samples(NamedTuple):
     """Hz."""
 
 
+class Opened(NamedTuple):
+    """A recording that the caller has opened, and closes."""
+
+    decoder: Decoder
+
+
 class ArrayDecoder:
     """Reads samples that are in memory."""
 

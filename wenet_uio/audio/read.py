@@ -33,6 +33,7 @@ from wenet_uio.audio.decoders import (
     Channel,
     Decoder,
     Excerpt,
+    Opened,
     Samples,
     SndfileDecoder,
     WavDecoder,
@@ -57,9 +58,9 @@ from wenet_uio.audio.partial_file import Encoded, PartialFile, in_memory
 from wenet_uio.audio.tensors import is_features, is_tensor, load_array, samples_of_array
 from wenet_uio.base.crashes import rehearse
 
-Source = bytes | memoryview | str | Samples | PartialFile
-"""Encoded audio, or the path of an audio file, or samples, or a file in a store; or the place of a
-matrix in a Kaldi archive: `feats.ark:1234[0:99]`."""
+Source = bytes | memoryview | str | Samples | PartialFile | Opened
+"""Encoded audio, or the path of an audio file, or samples, or a file in a store, or an opened recording;
+or the place of a matrix in a Kaldi archive: `feats.ark:1234[0:99]`."""
 SourceT = TypeVar("SourceT", bound=Source)
 Options = ParamSpec("Options")
 Result = TypeVar("Result")
@@ -128,14 +129,16 @@ def decodes(
         """Call `function`, first in a process of its own if this process is careful."""
         crash = rehearse(partial(function, source, *args, **options))
         if crash:
-            raise AudioError(
-                f"{_path_prefix(source)}the decoder crashed its process ({crash}); remove or convert "
-                "the audio"
-            )
+            raise AudioError(f"{_path_prefix(source)}{describe_crash(crash)}")
 
         return function(source, *args, **options)
 
     return decode
+
+
+def describe_crash(crash: str) -> str:
+    """Say that a decoder crashed, and how, such as SIGSEGV."""
+    return f"the decoder crashed its process ({crash}); remove or convert the audio"
 
 
 def _path_prefix(source: Source) -> str:
@@ -328,6 +331,9 @@ def _open_decoder(source: Source) -> Iterator[Decoder]:
     if isinstance(source, Samples):
         _check_rate(source.sample_rate)
         yield ArrayDecoder(source)
+        return
+    if isinstance(source, Opened):
+        yield source.decoder
         return
 
     try:

@@ -14,6 +14,7 @@ import pytest
 from tests.addons.listen.conftest import write_model
 from tests.addons.serve.test_transcriptions import encoded
 from tests.support.serve.clients import START, of_type, sentences, served, speak
+from tests.support.serve.held_turns import held_turns
 from tests.support.serve.processes import server_process
 from tests.support.serve.raw_clients import until
 from tests.support.serve.strangers import FORM, PATH
@@ -86,6 +87,24 @@ def test_a_server_whose_recording_hangs_does_not_live(recogniser, held, speech):
     with served(recogniser, ServeOptions(limits=Limits(hung_seconds=0.2))) as server:
         body = asyncio.run(hung())
     assert "recordings: at one piece of work for" in body["reasons"][0]
+
+
+def test_a_server_whose_turn_of_recordings_hangs_does_not_live_until_it_ends(recogniser):
+    with served(recogniser, ServeOptions(limits=Limits(hung_seconds=0.2))) as server:
+        with held_turns(server.server._transcriptions._turns):
+            assert until(lambda: asked(server, "/live")[0] == 500)
+            (reason,) = asked(server, "/live")[1]["reasons"]
+        assert reason.startswith("turns of recordings: at one piece of work for")
+        assert until(lambda: asked(server, "/live")[0] == 200)
+
+
+def test_a_server_whose_thread_of_recordings_has_died_does_not_live(recogniser):
+    with served(recogniser) as server:
+        turns = server.server._transcriptions._turns
+        turns.stop()
+        turns.join()
+        reasons = ["recordings: the thread has ended"]
+        assert asked(server, "/live") == (500, {"status": "failed", "reasons": reasons})
 
 
 def test_a_server_whose_thread_of_streams_has_died_does_not_live(recogniser):

@@ -12,7 +12,7 @@ import numpy as np
 
 from wenet_uio.addons.listen.speech import channel_levels
 from wenet_uio.addons.listen.tracks import Tracks
-from wenet_uio.audio.decoders import AudioError, Samples
+from wenet_uio.audio.decoders import AudioError, Opened, Samples
 from wenet_uio.audio.lost_sound import SILENT, is_silent
 from wenet_uio.audio.read import Source, audio_info
 from wenet_uio.dataset.storage.objects import is_remote, open_whole
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class Input:
-    """A recording: a path or URL, a file object, encoded bytes, or samples."""
+    """A recording: a path or URL, a file object, encoded bytes, samples, or an opened recording."""
 
     def __init__(self, audio: Any, number: int = 0, sample_rate: int | None = None) -> None:
         """`audio` is read when `open` is called.
@@ -55,7 +55,7 @@ class Input:
                 "an array of samples needs its sample rate: transcribe(samples=array, "
                 "sample_rate=16000)"
             )
-        elif not isinstance(audio, (bytes, bytearray, memoryview)):
+        elif not isinstance(audio, (bytes, bytearray, memoryview, Opened)):
             raise TypeError(
                 "audio: expected a path, a file object, bytes or samples, found "
                 f"{type(audio).__name__}"
@@ -98,7 +98,7 @@ class Input:
             if isinstance(audio, str):
                 raise AudioError("the file object gives text; open the file in mode 'rb'")
 
-        if isinstance(audio, Samples):
+        if isinstance(audio, (Samples, Opened)):
             return audio
         if isinstance(audio, (bytes, bytearray, memoryview)):
             return bytes(audio)

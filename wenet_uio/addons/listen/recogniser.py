@@ -18,7 +18,7 @@ from wenet_uio.addons.listen.inputs import Input, make_inputs
 from wenet_uio.addons.listen.live import LiveOptions, LiveStream, Stream
 from wenet_uio.addons.listen.options import Cutting, TranscribeOptions
 from wenet_uio.addons.listen.results import Transcript, TranscriptSegment
-from wenet_uio.addons.listen.transcription import Transcriber
+from wenet_uio.addons.listen.transcription import TakeTurn, Transcriber, decode_at_once
 from wenet_uio.addons.listen.window_stream import WindowStream
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.base.options import values_of
@@ -135,14 +135,19 @@ class SpeechRecogniser:
         return transcripts if several else transcripts[0]
 
     def iterate(
-        self, inputs: Sequence[Input], options: TranscribeOptions
+        self,
+        inputs: Sequence[Input],
+        options: TranscribeOptions,
+        take_turn: TakeTurn = decode_at_once,
     ) -> Iterator[tuple[int, TranscriptSegment | Exception]]:
         """Yield (number of the input, segment) in order, as soon as each segment is recognised.
 
         An input that cannot be read gives its AudioError or OSError as its last item. Sound that
         is not heard, because the user chose another channel, is logged.
+
+        Several threads may iterate at once if they share a `take_turn` that decodes in one thread.
         """
-        transcriber = self._build_transcriber(options)
+        transcriber = self._build_transcriber(options, take_turn=take_turn)
         openers = [recording.open for recording in inputs]
         with_words: set[int] = set()
         failed: set[int] = set()
@@ -270,7 +275,10 @@ class SpeechRecogniser:
         return cutting
 
     def _build_transcriber(
-        self, options: TranscribeOptions, search: Search | None = None
+        self,
+        options: TranscribeOptions,
+        search: Search | None = None,
+        take_turn: TakeTurn = decode_at_once,
     ) -> Transcriber:
         """Return what transcribes with some options; None: with the search that they name."""
         if options.one_pass and self._exported:
@@ -285,6 +293,7 @@ class SpeechRecogniser:
             batch_size=1 if self._exported else options.batch_size,
             channel=options.channel,
             one_pass=options.one_pass,
+            take_turn=take_turn,
         )
 
     def _build_search(self, options: TranscribeOptions) -> Search:

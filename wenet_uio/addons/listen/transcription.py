@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from heapq import merge
 from itertools import chain, groupby, islice
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 from torch.nn import functional
@@ -50,6 +51,32 @@ NOBODY = 0.5
 UNHEARD = 0.1
 """Mean probability of the tokens, at their frames; below it the recogniser finds blank instead of them.
 A decoder that is asked for words gives some for noise too, with probabilities below 0.01."""
+Undecoded = TypeVar("Undecoded")
+"""A segment before it is decoded: an example, or encoder frames (T', D)."""
+
+
+class TakeTurn(Protocol):
+    """Decides when segments are decoded, and together with which others."""
+
+    def __call__(
+        self,
+        search: Search,
+        decode: Callable[[list[Undecoded]], list[NBest]],
+        segments: list[Undecoded],
+    ) -> list[NBest]:
+        """Return the hypotheses of segments, in their order.
+
+        Args:
+            search: that of `decode`. Segments with equal searches may be decoded together.
+        """
+        ...
+
+
+def decode_at_once(
+    search: Search, decode: Callable[[list[Undecoded]], list[NBest]], segments: list[Undecoded]
+) -> list[NBest]:
+    """Decode segments at once and alone."""
+    return decode(segments)
 
 
 class _OpenTrack(NamedTuple):
@@ -108,6 +135,7 @@ class Transcriber:
         batch_size: int = 8,
         channel: ChosenChannel | None = None,
         one_pass: bool = False,
+        take_turn: TakeTurn = decode_at_once,
     ) -> None:
         """Move the model to `device`.
 
@@ -116,13 +144,14 @@ class Transcriber:
             batch_size: segments that are recognised together.
             channel: what is transcribed of a recording; None: see `choose_tracks`.
             one_pass: the encoder sees each recording as a whole, and the search its segments.
+            take_turn: decodes batches of segments, perhaps in another thread.
 
         Raises:
             ValueError: the model cannot encode a recording in one pass.
         """
         self.tokenizer, self.clock = recogniser.tokenizer, recogniser.clock
         self._model = recogniser.model.to(device).eval()
-        self._search = search
+        self._search, self._take_turn = search, take_turn
         self._device, self._batch_size = device, batch_size
         conf = recogniser.config.dataset_conf
         self._channel: ChosenChannel | None = channel
@@ -269,7 +298,7 @@ class Transcriber:
             return self._recognise_frames(pieces)
 
         recognised = list(pieces)
-        examples: list[Example] = []  # their keys are indexes of pieces
+        examples: dict[int, Example] = {}  # by the indexes of their pieces
         for index, piece in enumerate(pieces):
             if piece.source is None:
                 continue
@@ -280,15 +309,25 @@ class Transcriber:
                 recognised[index] = piece._replace(error=error)
                 continue
 
-            example = self.features(str(index), waveform, rate)
+            example = self.features("", waveform, rate)
             if example is not None:
-                examples.append(example)
+                examples[index] = example
 
-        for key, nbest in self.decode(examples).items():
-            piece = pieces[int(key)]
-            recognised[int(key)] = self._add_hypotheses(piece, nbest, piece.segment)
+        if not examples:
+            return recognised
+
+        nbests = self._take_turn(self._search, self._decode_examples, list(examples.values()))
+        for index, nbest in zip(examples, nbests, strict=True):
+            recognised[index] = self._add_hypotheses(pieces[index], nbest, pieces[index].segment)
 
         return recognised
+
+    def _decode_examples(self, examples: list[Example]) -> list[NBest]:
+        """Decode examples that have features, also of several recordings."""
+        keys = [str(number) for number in range(len(examples))]
+        keyed = [replace(example, key=key) for key, example in zip(keys, examples, strict=True)]
+        nbests = self.decode(keyed)
+        return [nbests[key] for key in keys]
 
     def _add_hypotheses(self, piece: _Piece, nbest: NBest, segment: Segment) -> _Piece:
         """Return a piece with what was recognised in `segment` of it.
@@ -324,8 +363,7 @@ class Transcriber:
         recognised = list(pieces)
         spoken: list[tuple[int, Segment]] = []
         encoded: list[torch.Tensor] = []
-        device = torch.device(self._device)
-        with autocast(device, dtype_for(self._search.options.dtype or "fp32", device)):
+        with self._arithmetic():
             for index, piece in enumerate(pieces):
                 if piece.source is None or piece.source.frames is None:
                     continue
@@ -340,16 +378,28 @@ class Transcriber:
                     spoken.append((index, Segment(first * self.clock.step, piece.segment.end)))
                     encoded.append(frames)
 
-            if not encoded:
-                return recognised
+        if not encoded:
+            return recognised
 
-            lengths = torch.tensor([len(frames) for frames in encoded], device=self._device)
-            batch = pad_sequence(encoded, batch_first=True)
-            (nbests,) = decode_encoded(self._model, (batch, lengths), self._search).values()
-            for (index, segment), nbest in zip(spoken, nbests, strict=True):
-                recognised[index] = self._add_hypotheses(pieces[index], nbest, segment)
+        nbests = self._take_turn(self._search, self._decode_frames, encoded)
+        for (index, segment), nbest in zip(spoken, nbests, strict=True):
+            recognised[index] = self._add_hypotheses(pieces[index], nbest, segment)
 
         return recognised
+
+    @torch.inference_mode()
+    def _decode_frames(self, encoded: list[torch.Tensor]) -> list[NBest]:
+        """Search encoder frames (T', D) of segments, also of several recordings."""
+        lengths = torch.tensor([len(frames) for frames in encoded], device=self._device)
+        batch = pad_sequence(encoded, batch_first=True)
+        with self._arithmetic():
+            (nbests,) = decode_encoded(self._model, (batch, lengths), self._search).values()
+        return nbests
+
+    def _arithmetic(self) -> AbstractContextManager[object]:
+        """Return the context for the arithmetic of the options."""
+        device = torch.device(self._device)
+        return autocast(device, dtype_for(self._search.options.dtype or "fp32", device))
 
     def decode(self, examples: list[Example]) -> dict[str, NBest]:
         """Decode examples that have features.

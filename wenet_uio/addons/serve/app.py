@@ -12,6 +12,7 @@ from dataclasses import asdict
 from functools import partial
 from http import HTTPStatus
 from importlib.resources import files
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,7 +47,6 @@ from wenet_uio.addons.serve.tokens import (
 )
 from wenet_uio.addons.serve.transcriptions import Transcriptions, spellable_phrases
 from wenet_uio.addons.serve.uploads import EncodingError, check_encoding
-from wenet_uio.addons.serve.visits import REQUEST_ID, AccessLog, begin_visit, visit_of
 from wenet_uio.addons.serve.wenet_dialect import WenetDialect
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.base.messages import listed
@@ -58,8 +58,6 @@ LOOK_SECONDS = 0.05
 """Seconds between two looks whether all streams and recordings have ended."""
 PAUSE = "rule2"
 """Name of the rule by which a pause after words ends an utterance."""
-VANISHED = 499
-"""Status for the log, when nobody reads the answer."""
 RETIRE_SECONDS = 0.5
 """Seconds between two looks whether somebody uses an old model."""
 RETIRE_LOOKS = 20
@@ -78,6 +76,7 @@ PAGE_HEADERS = {
 STATUS_OF_LIMIT = {
     "max_clients": HTTPStatus.SERVICE_UNAVAILABLE,
     "max_uploads": HTTPStatus.SERVICE_UNAVAILABLE,
+    "memory": HTTPStatus.SERVICE_UNAVAILABLE,
     "token_streams": HTTPStatus.TOO_MANY_REQUESTS,
     "token_seconds": HTTPStatus.TOO_MANY_REQUESTS,
     "max_upload_bytes": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
@@ -133,7 +132,6 @@ class Server:
         """The sessions that have started, each in one of `max_clients` places."""
         self._engine: Engine | None = None
         self._draining = False
-        self._access_log = AccessLog(options.access_log)
         self._retiring: set[asyncio.Task[None]] = set()
         shared = files("wenet_uio.base.pages")
         own = files("wenet_uio.addons.serve").joinpath("static")
@@ -199,6 +197,7 @@ class Server:
 
         gc.unfreeze()  # as long as the old model is frozen, it is no garbage
         old, self._model = self._model, model
+        transcriptions.start()
         self._models.append(model)
         self._retiring.add(task := asyncio.create_task(self._retire(old)))
         task.add_done_callback(self._retiring.discard)
@@ -280,6 +279,7 @@ class Server:
     async def _start_engine(self, _: web.Application) -> None:
         self._engine = Engine(asyncio.get_running_loop(), self._options.stream_batch, self._metrics)
         self._engine.start()
+        self._transcriptions.start()
 
     async def _stop_engine(self, _: web.Application) -> None:
         if self._engine is not None:
@@ -287,21 +287,17 @@ class Server:
             await asyncio.to_thread(self._engine.join)
         for model in self._models:
             model.transcriptions.close()
-        await asyncio.to_thread(self._access_log.close)
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Turn errors into answers in the form of OpenAI's API, and log the request."""
-        visit, connection = begin_visit(request), connection_of(request)
+        """Turn errors into answers in the form of OpenAI's API."""
+        connection = connection_of(request)
         self.connections.set_busy(connection)
         try:
             check_origin(request, self._options.origins)
             check_host(request, self._options.origins)
             check_encoding(request)
             answer = await handler(request)
-        except asyncio.CancelledError:
-            self._access_log.add(request, visit, VANISHED)
-            raise
         except web.HTTPNotFound:
             answer = _error_answer(HTTPStatus.NOT_FOUND, _not_found(request))
         except web.HTTPException as error:
@@ -321,24 +317,19 @@ class Server:
         if request.path in (TRANSCRIPTIONS, TRANSLATIONS):
             self._metrics.transcriptions.labels(str(answer.status)).inc()
 
-        self._access_log.add(request, visit, answer.status)
         return answer
 
     async def _complete_head(self, request: web.Request, answer: web.StreamResponse) -> None:
-        """Let a page of an allowed origin read the answer, tell nobody what the server runs, and
-        give the id of the request back.
-        """
+        """Let a page of an allowed origin read the answer, and tell nobody what the server runs."""
         answer.headers["Server"] = SERVER
-        answer.headers[REQUEST_ID] = visit_of(request).id
         if is_allowed(request.headers.get("Origin"), self._options.origins):
             answer.headers["Access-Control-Allow-Origin"] = request.headers["Origin"]
 
     def _answer_error(self, error: Exception, request: web.Request) -> web.Response:
         """Return the answer to a request that ended with an error, and count it."""
         if isinstance(error, (GoneError, ConnectionError)):
-            return _error_answer(VANISHED, "the client has vanished")
+            return _error_answer(499, "the client has vanished")
         if isinstance(error, LimitError):
-            visit_of(request).reason = error.reason
             self._metrics.refused.labels(error.reason).inc()
             return _error_answer(STATUS_OF_LIMIT[error.reason], str(error))
 
@@ -346,20 +337,12 @@ class Server:
         if not refusals:
             route = request.match_info.route.resource
             place = route.canonical if route is not None else "no route"
-            visit_of(request).reason = "failed"
-            log.error(
-                "error: a request failed: %s %s, id %s",
-                request.method,
-                place,
-                visit_of(request).id,
-                exc_info=error,
-            )
+            log.error("error: a request failed: %s %s", request.method, place, exc_info=error)
             return _error_answer(
                 HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed at this request"
             )
 
         status, reason = STATUS_OF_REFUSAL[refusals[0]]
-        visit_of(request).reason = reason or "refused"
         if reason:
             self._metrics.refused.labels(reason).inc()
         return _error_answer(status, str(error))
@@ -376,9 +359,7 @@ class Server:
         Raises:
             PermissionError: the token is unknown, or is missing.
         """
-        account = self._tokens.account(bearer_token(request))
-        visit_of(request).token = account.limits.name
-        return account
+        return self._tokens.account(bearer_token(request))
 
     async def _allow_headers(self, request: web.Request) -> web.Response:
         """Allow pages of other origins to send the headers that OpenAI's package sends."""
@@ -443,9 +424,12 @@ class Server:
         """Return why no stream or no recording is recognised; nothing if all is well."""
         if self._engine is None or not self._engine.is_alive():
             return ["streams: the thread has ended"]
+        if not self._transcriptions.is_alive:
+            return ["recordings: the thread has ended"]
 
         most = self._options.limits.hung_seconds
-        pulses = [self._engine.pulse, *(model.transcriptions.pulse for model in self._models)]
+        of_models = (model.transcriptions.pulses for model in self._models)
+        pulses = chain([self._engine.pulse], *of_models)
         return [trouble for pulse in pulses if (trouble := pulse.trouble(most))]
 
     async def _show_metrics(self, request: web.Request) -> web.Response:
@@ -510,7 +494,6 @@ class Server:
                 PermissionError: the token is unknown, or is missing.
             """
             account = self._tokens.account(start.token or token_of_header)
-            visit_of(request).token = account.limits.name
             if len(self._clients) >= self._options.limits.max_clients:
                 raise LimitError(
                     "max_clients", f"{len(self._clients)} clients are connected; try again later"

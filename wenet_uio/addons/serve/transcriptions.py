@@ -23,6 +23,7 @@ from wenet_uio.addons.listen.options import TranscribeOptions
 from wenet_uio.addons.listen.recogniser import SpeechRecogniser
 from wenet_uio.addons.listen.results import Transcript, TranscriptSegment, added_text
 from wenet_uio.addons.listen.tracks import ChosenChannel, parse_channel
+from wenet_uio.addons.serve.decoder_process import DecoderProcesses
 from wenet_uio.addons.serve.events import EventFeed, GoneError
 from wenet_uio.addons.serve.messages import (
     MOST_PHRASE_CHARACTERS,
@@ -42,8 +43,8 @@ from wenet_uio.addons.serve.pulse import Pulse
 from wenet_uio.addons.serve.speakers import FORMAT as DIARIZED
 from wenet_uio.addons.serve.speakers import segment_id, speaker_names, speaker_segment
 from wenet_uio.addons.serve.tokens import Account
+from wenet_uio.addons.serve.turns import Turns
 from wenet_uio.addons.serve.uploads import Transfers, Upload
-from wenet_uio.addons.serve.visits import visit_of
 from wenet_uio.audio.decoders import AudioError, AudioInfo
 from wenet_uio.audio.interruption import interruptible
 from wenet_uio.audio.read import audio_info, is_array
@@ -85,7 +86,9 @@ class Job:
 
 
 class Transcriptions:
-    """Transcribes recordings in a thread of its own, one after the other."""
+    """Transcribes recordings at once: each has a thread, and a process that decodes it. They take
+    turns at the model.
+    """
 
     def __init__(
         self, recogniser: SpeechRecogniser, options: ServeOptions, metrics: Metrics
@@ -94,19 +97,37 @@ class Transcriptions:
         self._options = TranscribeOptions(**options.transcribing)
         self._allow_tensors = options.allow_tensors
         self._transfers = Transfers(options.limits)
-        self._thread = ThreadPoolExecutor(1, "transcriptions")
-        self.pulse = Pulse("recordings")
+        self._threads = ThreadPoolExecutor(options.limits.max_uploads, "transcriptions")
+        self._turns, self._processes = Turns(self._options.batch_size), DecoderProcesses()
+        self._pulse = Pulse("recordings")
         self.busy = 0
-        """Recordings in work or waiting; those that still arrive are not among them."""
+        """Recordings in work; those that still arrive are not among them."""
 
     @property
     def unanswered(self) -> int:
-        """Recordings in work, waiting, or arriving."""
+        """Recordings in work, or arriving."""
         return self.busy + self._transfers.count
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread that decodes segments runs."""
+        return self._turns.is_alive()
+
+    @property
+    def pulses(self) -> tuple[Pulse, ...]:
+        """Those of the threads of recordings, and of the thread that decodes their segments."""
+        return self._pulse, self._turns.pulse
+
+    def start(self) -> None:
+        """Start the thread that decodes segments, and the process that forks decoders."""
+        self._processes.start()
+        self._turns.start()
+
     def close(self) -> None:
-        """End the thread."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        """End threads and processes."""
+        self._turns.stop()
+        self._processes.stop()
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def answer(self, request: web.Request, task: str, account: Account) -> web.StreamResponse:
         """Answer a request, at once or with an event for each segment.
@@ -139,24 +160,20 @@ class Transcriptions:
             job.gone.set()
             self._change_count(-1)
 
-        self._note_audio(transcript.seconds, request)
+        self._metrics.audio.labels("recording").inc(transcript.seconds)
         return format_answer(transcript, warnings, job, self._recogniser)
 
     async def _answer_in_events(
         self, job: Job, feed: EventFeed, request: web.Request
     ) -> web.StreamResponse:
         """Answer with events; when this returns, the thread has finished with the recording."""
-        work = self._thread.submit(self._transcribe_job, job)
-        result = asyncio.wrap_future(work)
+        result = asyncio.wrap_future(self._threads.submit(self._transcribe_job, job))
         last_event = partial(self._last_event, job)
         try:
             return await feed.answer(request, result, last_event, self._limits.send_seconds)
         finally:
             job.gone.set()
-            if not work.cancel():
-                await asyncio.gather(result, return_exceptions=True)
-                if not result.cancelled() and result.exception() is None:
-                    self._note_audio(result.result()[0].seconds, request)
+            await asyncio.gather(result, return_exceptions=True)
 
     def _last_event(self, job: Job, work: asyncio.Future[Transcribed]) -> dict[str, Any]:
         """Return the event with the whole text, or with the error that ended the work."""
@@ -169,12 +186,9 @@ class Transcriptions:
             message = "the server failed at this request"
             return {"type": "error", "error": api_error(HTTPStatus.INTERNAL_SERVER_ERROR, message)}
 
+        self._metrics.audio.labels("recording").inc(transcript.seconds)
         content = answer_content(transcript, warnings, job, self._recogniser)
         return {"type": "transcript.text.done", **content}
-
-    def _note_audio(self, seconds: float, request: web.Request) -> None:
-        self._metrics.audio.labels("recording").inc(seconds)
-        visit_of(request).audio_seconds = seconds
 
     def _check_room(self) -> None:
         if self.busy >= self._limits.max_uploads:
@@ -186,25 +200,21 @@ class Transcriptions:
         self.busy += change
 
     async def _wait_for_text(self, job: Job, request: web.Request) -> Transcribed:
-        """Transcribe in the thread; return the transcript, and warnings for the client.
+        """Transcribe in a thread; return the transcript, and warnings for the client.
 
         Raises:
             GoneError: the client has vanished, and the thread has given up its recording.
         """
-        work = self._thread.submit(self._transcribe_job, job)
-        result = asyncio.wrap_future(work)
+        result = asyncio.wrap_future(self._threads.submit(self._transcribe_job, job))
         while True:
             done, _ = await asyncio.wait((result,), timeout=GONE_AFTER)
             if done:
                 return await result
             if request.transport is None or request.transport.is_closing():
                 job.gone.set()
-                # A recording that still waits for the thread needs no turn.
-                if work.cancel():
-                    raise GoneError
 
     def _transcribe_job(self, job: Job) -> Transcribed:
-        """Recognise a recording, in the thread for recordings; tells each new segment.
+        """Recognise a recording, in a thread of its own; tells each new segment.
 
         Raises:
             RefusedError, LimitError, AudioError: the recording is not taken, or cannot be read.
@@ -216,13 +226,14 @@ class Transcriptions:
             )
 
         def check() -> None:
-            self.pulse.beat()
+            self._pulse.beat()
             job.check()
 
-        recording = Input(job.upload.audio)
         segments: list[TranscriptSegment] = []
-        with self.pulse.working(), interruptible(check):
-            info = audio_info(recording.open(), self._limits.max_seconds)
+        decoding = self._processes.decode(job.upload.take_audio(), self._limits.max_seconds)
+        with self._pulse.working(), interruptible(check), decoding as opened:
+            recording = Input(opened)
+            info = audio_info(recording.open())
             duration = info.num_samples / info.sample_rate
             self._check_length(info)
 
@@ -233,7 +244,7 @@ class Transcriptions:
             if info.cut_short:
                 warnings = [*warnings, info.cut_short]
             self._send_segment(job, segments, duration)
-            for _, segment in self._recogniser.iterate([recording], options):
+            for _, segment in self._recogniser.iterate([recording], options, self._turns.take):
                 if isinstance(segment, Exception):
                     raise segment
                 check()

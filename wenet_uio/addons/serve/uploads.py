@@ -56,7 +56,7 @@ class EncodingError(Exception):
     """A body is compressed, or encoded in another way."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Upload:
     """The fields of a request."""
 
@@ -93,6 +93,11 @@ class Upload:
                 f"stream: response_format {self.response_format} is written as a whole; expected "
                 f"{', '.join(STREAMED_FORMATS)}"
             )
+
+    def take_audio(self) -> bytes:
+        """Return the recording, which the upload forgets."""
+        audio, self.audio = self.audio, b""
+        return audio
 
 
 def check_encoding(request: web.Request) -> None:
