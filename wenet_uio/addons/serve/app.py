@@ -47,6 +47,7 @@ from wenet_uio.addons.serve.tokens import (
 )
 from wenet_uio.addons.serve.transcriptions import Transcriptions, spellable_phrases
 from wenet_uio.addons.serve.uploads import EncodingError, check_encoding
+from wenet_uio.addons.serve.visits import REQUEST_ID, AccessLog, begin_visit, visit_of
 from wenet_uio.addons.serve.wenet_dialect import WenetDialect
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.base.messages import listed
@@ -58,6 +59,8 @@ LOOK_SECONDS = 0.05
 """Seconds between two looks whether all streams and recordings have ended."""
 PAUSE = "rule2"
 """Name of the rule by which a pause after words ends an utterance."""
+VANISHED = 499
+"""Status for the log, when nobody reads the answer."""
 RETIRE_SECONDS = 0.5
 """Seconds between two looks whether somebody uses an old model."""
 RETIRE_LOOKS = 20
@@ -132,6 +135,7 @@ class Server:
         """The sessions that have started, each in one of `max_clients` places."""
         self._engine: Engine | None = None
         self._draining = False
+        self._access_log = AccessLog(options.access_log)
         self._retiring: set[asyncio.Task[None]] = set()
         shared = files("wenet_uio.base.pages")
         own = files("wenet_uio.addons.serve").joinpath("static")
@@ -287,17 +291,21 @@ class Server:
             await asyncio.to_thread(self._engine.join)
         for model in self._models:
             model.transcriptions.close()
+        await asyncio.to_thread(self._access_log.close)
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Turn errors into answers in the form of OpenAI's API."""
-        connection = connection_of(request)
+        """Turn errors into answers in the form of OpenAI's API, and log the request."""
+        visit, connection = begin_visit(request), connection_of(request)
         self.connections.set_busy(connection)
         try:
             check_origin(request, self._options.origins)
             check_host(request, self._options.origins)
             check_encoding(request)
             answer = await handler(request)
+        except asyncio.CancelledError:
+            self._access_log.add(request, visit, VANISHED)
+            raise
         except web.HTTPNotFound:
             answer = _error_answer(HTTPStatus.NOT_FOUND, _not_found(request))
         except web.HTTPException as error:
@@ -317,19 +325,24 @@ class Server:
         if request.path in (TRANSCRIPTIONS, TRANSLATIONS):
             self._metrics.transcriptions.labels(str(answer.status)).inc()
 
+        self._access_log.add(request, visit, answer.status)
         return answer
 
     async def _complete_head(self, request: web.Request, answer: web.StreamResponse) -> None:
-        """Let a page of an allowed origin read the answer, and tell nobody what the server runs."""
+        """Let a page of an allowed origin read the answer, tell nobody what the server runs, and
+        give the id of the request back.
+        """
         answer.headers["Server"] = SERVER
+        answer.headers[REQUEST_ID] = visit_of(request).id
         if is_allowed(request.headers.get("Origin"), self._options.origins):
             answer.headers["Access-Control-Allow-Origin"] = request.headers["Origin"]
 
     def _answer_error(self, error: Exception, request: web.Request) -> web.Response:
         """Return the answer to a request that ended with an error, and count it."""
         if isinstance(error, (GoneError, ConnectionError)):
-            return _error_answer(499, "the client has vanished")
+            return _error_answer(VANISHED, "the client has vanished")
         if isinstance(error, LimitError):
+            visit_of(request).reason = error.reason
             self._metrics.refused.labels(error.reason).inc()
             return _error_answer(STATUS_OF_LIMIT[error.reason], str(error))
 
@@ -337,12 +350,20 @@ class Server:
         if not refusals:
             route = request.match_info.route.resource
             place = route.canonical if route is not None else "no route"
-            log.error("error: a request failed: %s %s", request.method, place, exc_info=error)
+            visit_of(request).reason = "failed"
+            log.error(
+                "error: a request failed: %s %s, id %s",
+                request.method,
+                place,
+                visit_of(request).id,
+                exc_info=error,
+            )
             return _error_answer(
                 HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed at this request"
             )
 
         status, reason = STATUS_OF_REFUSAL[refusals[0]]
+        visit_of(request).reason = reason or "refused"
         if reason:
             self._metrics.refused.labels(reason).inc()
         return _error_answer(status, str(error))
@@ -359,7 +380,9 @@ class Server:
         Raises:
             PermissionError: the token is unknown, or is missing.
         """
-        return self._tokens.account(bearer_token(request))
+        account = self._tokens.account(bearer_token(request))
+        visit_of(request).token = account.limits.name
+        return account
 
     async def _allow_headers(self, request: web.Request) -> web.Response:
         """Allow pages of other origins to send the headers that OpenAI's package sends."""
@@ -494,6 +517,7 @@ class Server:
                 PermissionError: the token is unknown, or is missing.
             """
             account = self._tokens.account(start.token or token_of_header)
+            visit_of(request).token = account.limits.name
             if len(self._clients) >= self._options.limits.max_clients:
                 raise LimitError(
                     "max_clients", f"{len(self._clients)} clients are connected; try again later"

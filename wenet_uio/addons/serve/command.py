@@ -105,7 +105,7 @@ def _add_network_options(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="let everybody who reaches --host use the server without a token",
     )
-    add_options(group, ServeOptions, "allow_tensors")
+    add_options(group, ServeOptions, "allow_tensors", "access_log")
 
 
 def _add_stream_options(group: argparse._ArgumentGroup) -> None:
@@ -215,6 +215,7 @@ def serve_options(args: argparse.Namespace) -> ServeOptions:
         token=read_token(args.token_file),
         origins=tuple(origin.rstrip("/") for origin in args.allow_origin),
         allow_tensors=args.allow_tensors,
+        access_log=args.access_log,
         drain_seconds=args.drain_seconds,
         finish_seconds=args.finish_seconds,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from wenet_uio.addons.listen.endpoint import WENET_RULES, EndpointRule
 from wenet_uio.base.options import values_of
@@ -79,6 +79,8 @@ class ServeOptions:
     """Other origins whose pages may use the server; `*`: all."""
     allow_tensors: bool = False
     """Recordings may be arrays of numpy (`.npy`) and tensors of torch."""
+    access_log: Literal["off", "text", "json"] = "off"
+    """Form of the lines on standard output, one for each request; see docs/how-to/serve.md."""
     drain_seconds: float = 0.0
     """Seconds after SIGTERM in which `/ready` says no and everybody is still served, while a load
     balancer notices."""

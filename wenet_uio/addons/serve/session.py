@@ -34,6 +34,7 @@ from wenet_uio.addons.serve.tokens import (
     TokenLimits,
     WrongTokenError,
 )
+from wenet_uio.addons.serve.visits import Visit, visit_of
 
 HEARTBEAT = 20.0
 """Seconds between pings, which keep proxies from closing a quiet connection."""
@@ -107,7 +108,7 @@ class Session:
         """Seconds for which the server has waited for the client, and the time of the event loop up
         to which they are counted."""
         self._code = WSCloseCode.OK
-        self._limits = Limits()
+        self._limits, self._visit = Limits(), Visit()
 
     def admit(self, start: Start) -> None:
         """Give the client its place, unless it has one.
@@ -122,7 +123,7 @@ class Session:
 
     async def run(self, request: web.Request, limits: Limits) -> web.WebSocketResponse:
         """Serve the client until its stream or its connection ends."""
-        self._limits = limits
+        self._limits, self._visit = limits, visit_of(request)
         # Without compression a small message cannot become a large one.
         socket = Socket(
             max_msg_size=limits.max_message_bytes + 1,  # aiohttp refuses this size
@@ -151,6 +152,7 @@ class Session:
         except ConnectionError:
             log.debug("a client vanished")
         finally:
+            self._visit.close_code = self._code if self._visit.reason else socket.close_code
             receiving.cancel()
             pinging.cancel()
             if self._seat is not None:
@@ -176,13 +178,17 @@ class Session:
 
         is_too_big = isinstance(error, LimitError) and error.reason == "max_message_bytes"
         self._code = WSCloseCode.MESSAGE_TOO_BIG if is_too_big else WSCloseCode.POLICY_VIOLATION
+        self._visit.reason = "refused"
         if isinstance(error, LimitError):
+            self._visit.reason = error.reason
             self._metrics.refused.labels(error.reason).inc()
         elif isinstance(error, PermissionError):
             is_wrong = isinstance(error, WrongTokenError)
-            self._metrics.refused.labels("wrong_token" if is_wrong else "permission").inc()
+            self._visit.reason = "wrong_token" if is_wrong else "permission"
+            self._metrics.refused.labels(self._visit.reason).inc()
         elif not isinstance(error, (RefusedError, PermissionError, ValueError)):
-            log.error("error: a stream failed", exc_info=error)
+            self._visit.reason = "failed"
+            log.error("error: a stream failed, id %s", self._visit.id, exc_info=error)
             error = RuntimeError("the server failed at this stream")
             self._code = WSCloseCode.INTERNAL_ERROR
 
@@ -380,6 +386,7 @@ class Session:
                 f"a stream may have {self._limits.max_seconds:g} s of audio; connect again",
             )
 
+        self._visit.audio_seconds += seconds
         self._account.spend(seconds)
         self._engine.push(self._seat, samples)
 

@@ -45,6 +45,7 @@ from wenet_uio.addons.serve.speakers import segment_id, speaker_names, speaker_s
 from wenet_uio.addons.serve.tokens import Account
 from wenet_uio.addons.serve.turns import Turns
 from wenet_uio.addons.serve.uploads import Transfers, Upload
+from wenet_uio.addons.serve.visits import visit_of
 from wenet_uio.audio.decoders import AudioError, AudioInfo
 from wenet_uio.audio.interruption import interruptible
 from wenet_uio.audio.read import audio_info, is_array
@@ -160,7 +161,7 @@ class Transcriptions:
             job.gone.set()
             self._change_count(-1)
 
-        self._metrics.audio.labels("recording").inc(transcript.seconds)
+        self._note_audio(transcript.seconds, request)
         return format_answer(transcript, warnings, job, self._recogniser)
 
     async def _answer_in_events(
@@ -174,6 +175,8 @@ class Transcriptions:
         finally:
             job.gone.set()
             await asyncio.gather(result, return_exceptions=True)
+            if not result.cancelled() and result.exception() is None:
+                self._note_audio(result.result()[0].seconds, request)
 
     def _last_event(self, job: Job, work: asyncio.Future[Transcribed]) -> dict[str, Any]:
         """Return the event with the whole text, or with the error that ended the work."""
@@ -186,9 +189,12 @@ class Transcriptions:
             message = "the server failed at this request"
             return {"type": "error", "error": api_error(HTTPStatus.INTERNAL_SERVER_ERROR, message)}
 
-        self._metrics.audio.labels("recording").inc(transcript.seconds)
         content = answer_content(transcript, warnings, job, self._recogniser)
         return {"type": "transcript.text.done", **content}
+
+    def _note_audio(self, seconds: float, request: web.Request) -> None:
+        self._metrics.audio.labels("recording").inc(seconds)
+        visit_of(request).audio_seconds = seconds
 
     def _check_room(self) -> None:
         if self.busy >= self._limits.max_uploads:
