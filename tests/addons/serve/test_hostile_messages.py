@@ -11,13 +11,18 @@ import pytest
 from tests.support.serve.clients import START, sentences, served, speak
 from tests.support.serve.raw_clients import frame, raw_socket, reset, until
 from tests.support.serve.realtime_clients import (
+    DONE,
     answers,
+    async_client,
     base64_of,
+    events_until,
     session_of,
     transcribe,
     transcripts,
 )
+from wenet_uio.addons.serve.messages import RefusedError
 from wenet_uio.addons.serve.options import Limits, ServeOptions
+from wenet_uio.addons.serve.server_loop import keep_texts_out_of_log
 from wenet_uio.addons.serve.session import MOST_REPLIES
 
 APPEND, COMMIT = "input_audio_buffer.append", "input_audio_buffer.commit"
@@ -325,13 +330,52 @@ def test_refused_events_and_empty_audio_keep_no_place(strict):
     assert asyncio.run(stay()) == "idle_seconds"
 
 
-def test_a_browser_gives_the_token_as_a_subprotocol_and_it_is_not_logged(strict, caplog):
+def test_a_browser_gives_the_token_as_a_subprotocol_and_it_is_not_logged(
+    strict, caplog, monkeypatch
+):
     names = ("realtime", "openai-insecure-api-key.secret")
     error, _ = asyncio.run(close_of(strict.url, protocols=names, headers={}))
     assert error["code"] == "idle_seconds"
     with pytest.raises(aiohttp.WSServerHandshakeError, match="401"):
         asyncio.run(close_of(strict.url, protocols=(names[0], names[1] + "x"), headers={}))
+    monkeypatch.setattr(logging.getLogger("aiohttp.websocket"), "level", logging.NOTSET)
+    with monkeypatch.context() as patch:  # filters of handlers would stay
+        patch.setattr(logging.getLogger(), "handlers", [])
+        keep_texts_out_of_log()
+    asyncio.run(other_protocol(strict.socket_url, names[1]))
     assert "secret" not in caplog.text
+
+
+async def other_protocol(url, name):
+    """Ask WeNet's door for a subprotocol, which it does not have."""
+    async with aiohttp.ClientSession() as client, client.ws_connect(url, protocols=(name,)):
+        pass
+
+
+def test_a_session_whose_keywords_a_new_model_cannot_spell_goes_on(recogniser, speech):
+    """A reload may take another model between two turns."""
+    with served(recogniser, ServeOptions(endpoints={})) as running:
+
+        async def talk():
+            async with async_client(running.url).realtime.connect(model="any") as connection:
+                await connection.session.update(session=session_of(None, keywords=["a"]))
+                await connection.input_audio_buffer.append(audio=base64_of(speech[:2400]))
+                await connection.input_audio_buffer.commit()
+                await events_until(connection, DONE)
+                (session,) = running.server._sessions
+                session._open_stream = refuse
+                await connection.input_audio_buffer.append(audio=base64_of(speech[:2400]))
+                await connection.input_audio_buffer.commit()
+                return await events_until(connection, "error", 2)
+
+        def refuse(start):
+            raise RefusedError("hot_words: the units can spell no phrase: a")
+
+        errors = [event["error"]["message"] for event in asyncio.run(talk())]
+    assert errors == [
+        "hot_words: the units can spell no phrase: a",
+        "input_audio_buffer.commit: the buffer has no audio",
+    ]
 
 
 def test_a_client_that_reads_no_errors_is_disconnected_and_they_take_no_memory(strict):

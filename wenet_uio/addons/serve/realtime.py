@@ -18,7 +18,12 @@ from wenet_uio.addons.listen.live import END, Final, Partial
 from wenet_uio.addons.serve.dialect import Audio, Clear, Commit, Dialect, Message, Reply, Request
 from wenet_uio.addons.serve.g711 import decode_g711
 from wenet_uio.addons.serve.messages import RefusedError, Start, api_error, parse_object
-from wenet_uio.addons.serve.realtime_config import LAWS, RealtimeConfig, changed_config
+from wenet_uio.addons.serve.realtime_config import (
+    LAWS,
+    OLDER_FORMATS,
+    RealtimeConfig,
+    changed_config,
+)
 
 UPDATES = ("session.update", "transcription_session.update")
 """Events that change the configuration; the second one is that of older packages."""
@@ -100,7 +105,7 @@ class RealtimeDialect(Dialect):
         if kind == APPEND:
             return self._read_audio(event, has_stream)
         if kind == COMMIT:
-            return self._read_commit()
+            return self._read_commit(has_stream)
         if kind == CLEAR:
             return self._read_clear(has_stream)
 
@@ -139,8 +144,8 @@ class RealtimeDialect(Dialect):
         self._next_config, self._next_start = config, self._appended
         return config.start()
 
-    def _read_commit(self) -> list[Request]:
-        if not self._has_audio:
+    def _read_commit(self, has_stream: bool) -> list[Request]:
+        if not (has_stream and self._has_audio):
             raise RefusedError(
                 f"{COMMIT}: the buffer has no audio", code="input_audio_buffer_commit_empty"
             )
@@ -156,11 +161,8 @@ class RealtimeDialect(Dialect):
 
     def tell_opened(self, warnings: Sequence[str]) -> list[Message]:
         """As Dialect.tell_opened: the answer to an update, if there was one."""
-        self._config, self._stream_start, self._turn_start = (
-            self._next_config,
-            self._next_start,
-            0.0,
-        )
+        self._config = self._next_config
+        self._stream_start, self._turn_start = self._next_start, 0.0
         if not self._update:
             return []
 
@@ -178,26 +180,17 @@ class RealtimeDialect(Dialect):
 
     def tell_final(self, event: Final) -> list[Message]:
         """As Dialect.tell_final: the whole turn, if the utterance ends one."""
-        text, turn = event.texts[0], self._turn
         if event.rule == END:
-            if not self._has_audio:
-                return []
-            before = self._commit_turn()
-        elif not self._config.detects_turns:
-            more = self._tell_more(text)
-            self._keep_text(text)
-            return more
-        elif text or turn.started:
-            words = event.segment.words
-            before = self._start_turn(words[0].start if words else event.segment.start)
-            before += [self._tell_speech("stopped", "audio_end_ms", event.segment.end)]
-            before += self._commit_turn()
-        else:  # long silence
+            return self._end_turn(event, self._commit_turn()) if self._has_audio else []
+        if not self._config.detects_turns:
+            return self._end_utterance(event.texts[0])
+        if not event.texts[0] and not self._turn.started:  # long silence
             return []
 
-        more = self._tell_more(text)
-        self._keep_text(text)
-        return [*before, *more, self._complete_turn(event.segment.end)]
+        words, end = event.segment.words, event.segment.end
+        started = self._start_turn(words[0].start if words else event.segment.start)
+        stopped = self._tell_speech("stopped", "audio_end_ms", end)
+        return self._end_turn(event, [*started, stopped, *self._commit_turn()])
 
     def tell_ended(self, warnings: Sequence[str]) -> list[Message]:
         """As Dialect.tell_ended."""
@@ -215,12 +208,6 @@ class RealtimeDialect(Dialect):
         code = error.code if isinstance(error, RefusedError) else None
         fields = {**api_error(status, str(error)), "code": code, "event_id": self._event_id}
         return _event("error", error=fields)
-
-    def _keep_text(self, text: str) -> None:
-        """Keep the text of an utterance that has ended."""
-        if text:
-            self._turn.texts.append(text)
-        self._turn.shown = ""
 
     def _start_turn(self, seconds: float) -> list[Message]:
         """Tell once that somebody speaks, from `seconds` of the stream on."""
@@ -265,17 +252,27 @@ class RealtimeDialect(Dialect):
             )
         ]
 
-    def _complete_turn(self, seconds: float) -> Message:
-        """Tell the text of the turn, which ends at `seconds` of the stream; begin the next one."""
-        turn, duration = self._turn, seconds - self._turn_start
-        self._turn, self._previous_item, self._turn_start = _Turn(), turn.item_id, seconds
-        return _event(
+    def _end_utterance(self, text: str) -> list[Message]:
+        """Keep the text of an utterance, and tell what no delta has told of it."""
+        more = self._tell_more(text)
+        if text:
+            self._turn.texts.append(text)
+        self._turn.shown = ""
+        return more
+
+    def _end_turn(self, event: Final, before: list[Message]) -> list[Message]:
+        """Tell the text of a turn after the messages `before`, and begin the next one."""
+        more = self._end_utterance(event.texts[0])
+        turn, end = self._turn, event.segment.end
+        completed = _event(
             f"{TRANSCRIPTION}.completed",
             item_id=turn.item_id,
             content_index=0,
             transcript=" ".join(turn.texts),
-            usage={"type": "duration", "seconds": round(duration, 3)},
+            usage={"type": "duration", "seconds": round(end - self._turn_start, 3)},
         )
+        self._turn, self._previous_item, self._turn_start = _Turn(), turn.item_id, end
+        return [*before, *more, completed]
 
     def _updated(self, update: str) -> Message:
         """Answer an update with all of the configuration, in the form of its type."""
@@ -310,14 +307,11 @@ class RealtimeDialect(Dialect):
     def _older_fields(self) -> dict[str, Any]:
         """Return the configuration in the form of older packages."""
         config = self._config
+        older_names = {name: older for older, name in OLDER_FORMATS.items()}
         return {
             "object": "realtime.transcription_session",
             "id": self._session_id,
-            "input_audio_format": {
-                "audio/pcm": "pcm16",
-                "audio/pcmu": "g711_ulaw",
-                "audio/pcma": "g711_alaw",
-            }[config.format],
+            "input_audio_format": older_names[config.format],
             "input_audio_transcription": {
                 "model": self._model,
                 "language": config.language,

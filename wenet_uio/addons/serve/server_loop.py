@@ -42,8 +42,6 @@ def serve_until_stopped(
     """Serve until SIGTERM or SIGINT; see `serve`."""
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
     logging.getLogger("aiohttp.server").addFilter(is_fault_of_server)
-    # It would log the subprotocols that a client asks for, among which a token may be.
-    logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
     keep_texts_out_of_log()
     asyncio.run(serve(server, host, port, sources, unix_socket))
 
@@ -60,6 +58,8 @@ def keep_texts_out_of_log() -> None:
     """Let no text of a client into the log of this process through an exception or a warning."""
     for handler in logging.getLogger().handlers:
         handler.addFilter(hide_message)
+    # It would log the subprotocols that a client asks for, among which a token may be.
+    logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
     for category in (BadContentDispositionHeader, BadContentDispositionParam):
         warnings.filterwarnings("ignore", category=category)
 
