@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+from pathlib import Path
 
 import pytest
 import soundfile
@@ -57,6 +58,15 @@ def test_openais_client_and_wenets_have_the_same_texts_in_one_run(server, ruled,
         events, received, others = asyncio.run(both(running.url, running.socket_url))
         assert transcripts(events) == [" ".join(sentences(received))] != [""]
         assert transcripts(others) != transcripts(events)
+
+
+def test_the_example_of_the_manual_gets_the_text(server, speech):
+    page = (Path(__file__).parents[3] / "docs/how-to/serve.md").read_text()
+    (example,) = [block for block in page.split("```python\n") if "realtime.connect" in block]
+    names = {}
+    exec(example.partition("```")[0].replace("http://127.0.0.1:10086", server.url), names)
+    text = asyncio.run(names["transcribe"](speech.astype("<i2").tobytes()))
+    assert [text] == transcripts(asyncio.run(transcribe(server.url, speech))) != [""]
 
 
 def test_a_turn_that_the_client_commits_has_the_events_of_the_api(server, speech):
