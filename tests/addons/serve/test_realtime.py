@@ -4,6 +4,7 @@ import asyncio
 import base64
 from pathlib import Path
 
+import aiohttp
 import pytest
 import soundfile
 
@@ -22,7 +23,7 @@ from tests.support.serve.realtime_clients import (
     transcripts,
 )
 from wenet_uio.addons.listen.endpoint import EndpointRule
-from wenet_uio.addons.serve.options import ServeOptions
+from wenet_uio.addons.serve.options import Limits, ServeOptions
 
 APPEND = "input_audio_buffer.append"
 COMMIT = {"type": "input_audio_buffer.commit"}
@@ -240,3 +241,40 @@ def test_a_server_that_stops_ends_the_turn_and_sends_its_text(server, speech, wi
     (text,) = transcripts(asyncio.run(transcribe(server.url, first)))
     assert transcripts(events)[0] == text
     assert len(transcripts(events)) == 1 + with_audio
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "session.update", "session": {"type": "transcription"}},
+        {"type": "input_audio_buffer.append", "audio": ""},
+        {"type": "input_audio_buffer.append", "audio": "AAA="},
+        {"type": "input_audio_buffer.clear"},
+        {"type": "unknown"},
+    ],
+    ids=lambda event: f"{event['type']} {event.get('audio')}",
+)
+def test_events_without_audio_to_speak_of_keep_no_place(recogniser, event):
+    limits = Limits(idle_seconds=0.6)
+
+    async def repeat(server):
+        async with (
+            aiohttp.ClientSession() as client,
+            client.ws_connect(f"{server.socket_url}/v1/realtime") as socket,
+        ):
+            end = asyncio.get_running_loop().time() + 20
+            while asyncio.get_running_loop().time() < end:
+                try:
+                    await socket.send_json(event)
+                except ConnectionError:
+                    return True
+                try:
+                    message = await socket.receive(0.1)
+                except asyncio.TimeoutError:
+                    continue
+                if message.type != aiohttp.WSMsgType.TEXT or "no message for" in message.data:
+                    return True
+        return False
+
+    with served(recogniser, ServeOptions(endpoints={}, limits=limits)) as server:
+        assert asyncio.run(repeat(server))

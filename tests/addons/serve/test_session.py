@@ -539,3 +539,44 @@ def test_a_frame_without_a_mask_ends_its_connection_and_no_other(server, sent, c
             received += piece
     raw.close()
     assert b"\x88\x02\x03\xea" in received  # closed with 1002
+
+
+@pytest.mark.parametrize("opcode", [2, 9, 0xA], ids=["empty", "ping", "pong"])
+def test_a_flood_of_messages_without_audio_keeps_no_place(recogniser, opcode):
+    limits = Limits(idle_seconds=0.6)
+    with served(recogniser, ServeOptions(endpoints={}, limits=limits)) as running:
+        raw = raw_socket(running.socket_url, receive_buffer=1 << 20)
+        raw.sendall(frame(1, json.dumps(START).encode()))
+        raw.settimeout(0.02)
+        received, end = b"", time.monotonic() + 20
+        while b"failed" not in received and time.monotonic() < end:
+            with suppress(OSError):  # the server reads no more, or later
+                raw.sendall(frame(opcode, b"") * 200)
+            with suppress(OSError):
+                received = received[-1000:] + raw.recv(1 << 20)
+        raw.close()
+        assert b"no message for 0.6 s" in received
+
+
+@pytest.mark.parametrize("opcode", [2, 9, 0xA], ids=["empty", "ping", "pong"])
+def test_other_clients_have_their_turns_between_the_messages_of_a_flood(server, opcode):
+    loop, turns = server.server._engine._loop, 0
+
+    def turn():
+        nonlocal turns
+        turns += 1
+        if turns > 0:
+            loop.call_soon(turn)
+
+    raw = raw_socket(server.socket_url)
+    raw.settimeout(20)
+    raw.sendall(frame(1, json.dumps(START).encode()))
+    assert b"server_ready" in raw.recv(1 << 16)
+    loop.call_soon_threadsafe(turn)
+    raw.sendall(frame(opcode, b"") * 4000 + frame(1, b'{"signal": "end"}'))
+    received = b""
+    while b"speech_end" not in received:
+        received = received[-100:] + raw.recv(1 << 16)
+    found, turns = turns, -(1 << 30)
+    raw.close()
+    assert found > 400

@@ -6,7 +6,8 @@ import asyncio
 import json
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -102,9 +103,9 @@ class Session:
         """Whether further requests are ignored."""
         self._finished = False
         """Whether the messages in `_unsent` are the last ones."""
-        self._is_reading = False
-        """Whether the server waits for a message."""
-        self._quiet, self._counted = 0.0, 0.0
+        self._is_working = False
+        """Whether the server does something for the client before it reads the next message."""
+        self._quiet, self._counted = 0.0, asyncio.get_running_loop().time()
         """Seconds for which the server has waited for the client, and the time of the event loop up
         to which they are counted."""
         self._code = WSCloseCode.OK
@@ -129,6 +130,7 @@ class Session:
             max_msg_size=limits.max_message_bytes + 1,  # aiohttp refuses this size
             timeout=CLOSING,
             compress=False,
+            autoping=False,  # aiohttp would answer many pings without a turn for other clients
             writer_limit=UNSENT,
             protocols=self._dialect.subprotocols,
         )
@@ -225,6 +227,8 @@ class Session:
 
                 if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
                     await self._take_message(message.data)
+                elif message.type in (WSMsgType.PING, WSMsgType.PONG):
+                    await self._answer_ping(message, socket)
                 else:
                     self._check_end(message.data)
                     break
@@ -250,16 +254,28 @@ class Session:
         if self._quiet >= limit and not self._ending:
             raise LimitError("idle_seconds", f"no message for {limit:g} s")
 
-        self._is_reading, self._counted = True, asyncio.get_running_loop().time()
+        self._count_quiet()
         seconds_left = limit if self._is_awaited else limit - self._quiet
         try:
-            # Pings do not count as messages, so a client that only pings is idle too.
             return await asyncio.wait_for(socket.receive(), seconds_left)
         except asyncio.TimeoutError:
             return None
         finally:
             self._count_quiet()
-            self._is_reading = False
+
+    async def _answer_ping(self, message: WSMessage, socket: web.WebSocketResponse) -> None:
+        """Answer a ping, and ignore an answer. Neither counts as a message: a client that only pings
+        is idle.
+
+        Raises:
+            ConnectionError: the client does not read the answer within `send_seconds`.
+        """
+        await asyncio.sleep(0)  # many pings of one client must not keep the others waiting
+        if message.type is WSMsgType.PING:
+            try:
+                await asyncio.wait_for(socket.pong(message.data), self._limits.send_seconds)
+            except asyncio.TimeoutError:
+                raise ConnectionError("the client reads nothing") from None
 
     def _count_quiet(self) -> None:
         """Count the seconds since the last call, unless the client waited for the server."""
@@ -271,7 +287,18 @@ class Session:
     @property
     def _is_awaited(self) -> bool:
         """Whether the client waits for the server, not the server for the client."""
-        return not self._is_reading or self._opening or self._waiting > 0 or self._ending
+        return self._is_working or self._opening or self._waiting > 0 or self._ending
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Let the client wait for the server during a block."""
+        self._count_quiet()
+        self._is_working = True
+        try:
+            yield
+        finally:
+            self._count_quiet()
+            self._is_working = False
 
     def _check_end(self, error: object) -> None:
         """Look why the messages end.
@@ -334,7 +361,8 @@ class Session:
         self.admit(start)
 
         # Preparing many hot words takes seconds; in this thread, other clients would wait.
-        stream, warnings = await asyncio.to_thread(self._open_stream, start)
+        with self._working():
+            stream, warnings = await asyncio.to_thread(self._open_stream, start)
         if self._seat is not None:
             self._commit_stream()
             await self._wait_for_room()
@@ -398,7 +426,8 @@ class Session:
         """
         self._account.check_seconds(self._limits.idle_seconds)
         if wait := self._account.wait_seconds:
-            await asyncio.sleep(wait)
+            with self._working():
+                await asyncio.sleep(wait)
 
     async def _wait_for_room(self) -> None:
         """Wait until the stream is open, less than `queue_seconds` of its audio wait to be encoded,
@@ -415,7 +444,8 @@ class Session:
             or len(self._unsent) > MOST_REPLIES
         ):
             self._progress.clear()
-            await self._progress.wait()
+            with self._working():
+                await self._progress.wait()
 
     def _take_news(self, number: int, news: StreamNews) -> None:
         """Turn news of a stream into messages."""
