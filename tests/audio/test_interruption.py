@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import soundfile
 
-from wenet_uio.audio.interruption import check_interruption, interruptible
+from wenet_uio.audio.interruption import InterruptionError, check_interruption, interruptible
 from wenet_uio.audio.read import read_audio
 
 
-class VanishedError(Exception):
+class VanishedError(InterruptionError):
     pass
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 
+from tests.support.fuzz import damaged
 from wenet_uio.models.converted import (
     DTYPES,
     read_checkpoint,
@@ -65,6 +67,76 @@ def test_a_wrong_header_is_an_error_with_the_path(header: bytes, tmp_path: Path)
     path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
     with pytest.raises(ValueError, match=rf"^{path}: damaged or incomplete"):
         read_safetensors(path)
+
+
+def tensors_at(*places: tuple[int, int], size: int = 8) -> bytes:
+    """A file of bytes with tensors at these places."""
+    entries = {
+        str(number): {"dtype": "U8", "shape": [last - first], "data_offsets": [first, last]}
+        for number, (first, last) in enumerate(places)
+    }
+    header = json.dumps(entries).encode()
+    return len(header).to_bytes(8, "little") + header + bytes(size)
+
+
+PLACES = [
+    ((0, 8),),
+    ((0, 4), (4, 8)),
+    ((4, 8), (0, 4)),
+    ((0, 0), (0, 8), (8, 8)),
+    ((0, 4), (4, 4), (4, 8)),
+    ((0, 4),),
+    ((4, 8),),
+    ((0, 3), (4, 8)),
+    ((0, 5), (4, 8)),
+    ((0, 8), (0, 8)),
+    ((0, 8), (2, 4)),
+    ((0, 4), (4, 12)),
+    ((0, 8), (3, 3)),
+    (),
+]
+
+
+@pytest.mark.parametrize("places", PLACES)
+def test_overlaps_and_gaps_are_refused_as_safetensors_does(
+    places: tuple[tuple[int, int], ...], tmp_path: Path
+) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(tensors_at(*places))
+    try:
+        expected = load_file(path)
+    except SafetensorError:
+        with pytest.raises(ValueError, match=rf"^{path}: damaged or incomplete"):
+            read_safetensors(path)
+    else:
+        assert read_safetensors(path).keys() == expected.keys()
+
+
+def check_damaged(path: Path, times: int) -> int:
+    """Damage files of weights; returns how many are read nevertheless."""
+    torch.save(TENSORS, path.parent / "model.bin")
+    read = 0
+    for file, load in ((path, read_safetensors), (path.parent / "model.bin", read_checkpoint)):
+        for name, data in damaged({file.name: file.read_bytes()}, times):
+            file.write_bytes(data)
+            try:
+                load(file)
+                read += 1
+            except ValueError as error:
+                assert str(error).startswith(f"{file}: ")
+                assert "\n" not in str(error)
+            except Exception as error:
+                raise AssertionError(f"{name}: {error!r}") from error
+    return read
+
+
+def test_damaged_files_of_weights_are_read_or_refused_by_name(path: Path) -> None:
+    assert check_damaged(path, 200) < 200
+
+
+@pytest.mark.all
+def test_many_damaged_files_of_weights_are_read_or_refused_by_name(path: Path) -> None:
+    assert check_damaged(path, 5000) < 5000
 
 
 class Evil:

@@ -6,6 +6,7 @@ Source: RFC 9639.
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import NamedTuple
 
 MARK = b"fLaC"
@@ -50,7 +51,7 @@ class StreamInfo(NamedTuple):
 
 def stream_info(head: bytes) -> StreamInfo | None:
     """Return the STREAMINFO block of a FLAC that begins with `head`; None if there is none, or if the
-    frames have different numbers of samples.
+    frames have different numbers of samples, or none.
     """
     block = head[8 : 8 + STREAM_INFO]
     if not START.match(head) or len(block) < STREAM_INFO:
@@ -58,7 +59,7 @@ def stream_info(head: bytes) -> StreamInfo | None:
 
     smallest_block = int.from_bytes(block[:2], "big")
     largest_block = int.from_bytes(block[2:4], "big")
-    if smallest_block != largest_block:
+    if smallest_block != largest_block or not largest_block:
         return None
 
     # 20 bits of sample rate, 3 of channels less one, 5 of bits a sample less one, 36 of samples
@@ -152,6 +153,8 @@ def _coded_number(data: bytes) -> tuple[int, int] | None:
 
 
 def streams_of(data: bytes) -> list[tuple[int, int]]:
-    """Return first byte and end of each stream of a file; several if files were joined."""
+    """Return first byte and end of each stream of a file: several if files were joined, none if its
+    header is damaged.
+    """
     starts = [match.start() for match in START.finditer(data)]
-    return list(zip(starts, [*starts[1:], len(data)], strict=True))
+    return list(pairwise([*starts, len(data)]))

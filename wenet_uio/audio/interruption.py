@@ -10,12 +10,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+
+class InterruptionError(Exception):
+    """A check raises this, or a subclass of it, to end the reading of audio."""
+
+
 _check: ContextVar[Callable[[], None] | None] = ContextVar("check", default=None)
 
 
 @contextmanager
 def interruptible(check: Callable[[], None]) -> Iterator[None]:
-    """Call `check` while audio is read within the block, in this thread; what it raises ends it."""
+    """Call `check` while audio is read within the block, in this thread; an InterruptionError that
+    it raises ends the block.
+    """
     token = _check.set(check)
     try:
         yield

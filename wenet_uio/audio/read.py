@@ -49,7 +49,7 @@ from wenet_uio.audio.features import (
     place_of,
 )
 from wenet_uio.audio.flac import MARK as FLAC
-from wenet_uio.audio.interruption import check_interruption
+from wenet_uio.audio.interruption import InterruptionError, check_interruption
 from wenet_uio.audio.joined import JoinableDecoder, open_flac, open_mp3, open_ogg, stream_of
 from wenet_uio.audio.mpeg import ID3, ID3_HEADER, end_of_id3, frame_of
 from wenet_uio.audio.ogg import MARK as OGG
@@ -90,6 +90,8 @@ _counted: dict[tuple[str, int, int], AudioInfo] = {}
 """{path, bytes and time of change in ns of a recording of COUNTED: its length}, the oldest first."""
 OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Errors of opening a file that are not the fault of the file."""
+FAULTS_OF_OURS = (AssertionError, AttributeError, ImportError, NameError, TypeError)
+"""Exceptions that are faults of this package, not of the file."""
 AV_CONTAINERS = (
     (4, b"ftyp", "mov"),  # m4a, mp4, 3gp
     (0, b"\x1a\x45\xdf\xa3", "matroska"),  # webm
@@ -326,7 +328,11 @@ class AudioReader:
 def _open_decoder(source: Source) -> Iterator[Decoder]:
     """Open audio for a block.
 
-    Errors of opening and of the block become AudioError with the path of the file.
+    Errors of opening and of the block become AudioError with the path of the file. What is not the
+    fault of the file is another error, with the path too.
+
+    Raises:
+        MemoryError, RuntimeError: memory runs out, or this package has a fault.
     """
     if isinstance(source, Samples):
         _check_rate(source.sample_rate)
@@ -359,6 +365,19 @@ def _open_decoder(source: Source) -> Iterator[Decoder]:
         if error.errno in OUT_OF_RESOURCES:
             raise
         raise AudioError(f"{_path_prefix(source)}{error.strerror or error}") from error
+    except InterruptionError:
+        raise
+    except MemoryError as error:
+        raise MemoryError(f"{_path_prefix(source)}not enough memory to read it") from error
+    except FAULTS_OF_OURS as error:
+        raise RuntimeError(
+            f"{_path_prefix(source)}a fault of wenet_uio, not of the file ({error!r})"
+        ) from error
+    except Exception as error:  # parsers of a damaged file raise errors of any type
+        reason = " ".join(str(error).split())
+        raise AudioError(
+            f"{_path_prefix(source)}damaged ({type(error).__name__}: {reason})"
+        ) from error
 
 
 def _check_rate(rate: int) -> None:

@@ -309,7 +309,7 @@ def load_array(data: bytes) -> np.ndarray:
         file = io.BytesIO(data)
         _check_claim(file, len(data))
         return np.load(file, allow_pickle=False)
-    except AudioError:
+    except (AudioError, MemoryError):
         raise
     except Exception as error:  # damaged zips and pickles raise errors of many types
         raise AudioError(

@@ -204,13 +204,44 @@ def read_safetensors(path: str | Path) -> dict[str, torch.Tensor]:
     try:
         entries = json.loads(header)
         entries.pop("__metadata__", None)
+        _check_places(entries, size - first_byte)
         return {
             name: _read_tensor(content, entry, first_byte, size) for name, entry in entries.items()
         }
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+    except (
+        ArithmeticError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RuntimeError,
+    ) as error:
         raise ValueError(
             f"{path}: damaged or incomplete ({type(error).__name__}: {error})"
         ) from None
+
+
+def _check_places(entries: Mapping[str, Any], size: int) -> None:
+    """Check that the tensors fill the bytes behind the header, as the package safetensors does: a
+    byte that belongs to two tensors or to none was put there by somebody.
+
+    Args:
+        entries: of the header, by name.
+        size: bytes behind the header.
+
+    Raises:
+        ValueError: tensors overlap, or there is a gap before, between or behind them.
+    """
+    end = 0
+    for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
+        first, last = entry["data_offsets"]
+        if first != end:
+            what = "a gap before" if first > end else "other tensors in the bytes of"
+            raise ValueError(f"{what} {name}: its bytes begin at {first}, expected {end}")
+        end = last
+
+    if end != size:
+        raise ValueError(f"its tensors have {end} bytes, the file has {size}")
 
 
 def _read_tensor(content: mmap.mmap, entry: dict[str, Any], start: int, size: int) -> torch.Tensor:

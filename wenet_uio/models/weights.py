@@ -246,6 +246,8 @@ def load_checked(path: str | Path) -> Any:
             content = _load_open_file(io.BufferedReader(source))
         except Exception as error:
             if source.failure is None and not _is_out_of_memory(error):
+                if isinstance(error, OSError):  # of a seek to a place that a damaged file names
+                    raise DamagedError(f"damaged ({error})") from None
                 raise
             failure = OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 

@@ -33,8 +33,11 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def samples_of_every_format() -> dict[str, bytes]:
-    """Audio by the suffix of its member; of each format also a file that is cut short."""
+def samples_of_every_format(*, with_ffmpeg: bool = True) -> dict[str, bytes]:
+    """Audio by the suffix of its member; of each format also a file that is cut short.
+
+    FFmpeg takes seconds to write its formats.
+    """
     random = np.random.default_rng(3)
     noise = random.normal(0, 0.1, 24_000)
     found: dict[str, bytes] = {}
@@ -60,7 +63,7 @@ def samples_of_every_format() -> dict[str, bytes]:
         suffix = {"WAVEX": "wav", "RF64": "wav", "NIST": "sph"}.get(kind, kind.lower())
         found[f"{kind}_{subtype}.{suffix}".lower()] = buffer.getvalue()
 
-    for name in OPTIONS:
+    for name in OPTIONS if with_ffmpeg else ():
         data = encoded(name, 1.5)
         if data is not None:
             found[f"ffmpeg_{name.replace('.', '_')}.m4a"] = data

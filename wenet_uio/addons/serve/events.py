@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
+from wenet_uio.audio.interruption import InterruptionError
+
 Result = TypeVar("Result")
 LOOK_SECONDS = 1.0
 """Seconds between two looks whether the client is still connected."""
@@ -21,7 +23,7 @@ HEADERS = {
 }
 
 
-class GoneError(Exception):
+class GoneError(InterruptionError):
     """The client has vanished."""
 
 

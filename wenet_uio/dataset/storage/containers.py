@@ -50,6 +50,16 @@ READERS: dict[str, tuple[re.Pattern[str], Reader]] = {
 }
 """Kind of container -> pattern of its names, and its reader."""
 PART = re.compile(r"(.*)/(\d+)\.tar(\?.*)?")
+DAMAGE = (
+    ArithmeticError,
+    LookupError,
+    ValueError,
+    struct.error,
+    AttributeError,  # these three of JSON with other types than expected, or nested too deeply
+    TypeError,
+    RuntimeError,
+)
+"""Errors of reading a damaged container."""
 MARKS = (".parquet/", ".mds/", ".bin/")
 """Every name of a part holds one of these; looking for them takes less time than PART."""
 
@@ -119,8 +129,11 @@ def _damage_named(uri: str) -> Iterator[None]:
         yield
     except DriverError as error:
         raise DriverError(f"{shown(uri)}: {error}") from None
-    except (ArithmeticError, LookupError, ValueError, struct.error) as error:
-        raise StorageError(f"{shown(uri)}: {error}") from None
+    except DAMAGE as error:
+        reason = " ".join(str(error).split())
+        if not isinstance(error, ValueError):
+            reason = f"damaged ({type(error).__name__}: {reason})"
+        raise StorageError(f"{shown(uri)}: {reason}") from None
 
 
 def _members_of_row(row: Row) -> Iterator[tuple[str, bytes]]:

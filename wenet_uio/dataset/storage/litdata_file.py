@@ -163,6 +163,8 @@ def _arrow_rows(data: bytes) -> Iterator[dict[str, Any]]:
         open_table = (
             pyarrow.ipc.open_file if table.startswith(ARROW_FILE) else pyarrow.ipc.open_stream
         )
-        yield from open_table(table).read_all().to_pylist()
-    except pyarrow.ArrowException as error:
+        items = open_table(table).read_all()
+        items.validate(full=True)  # pyarrow itself follows the offsets of a damaged file anywhere
+        yield from items.to_pylist()
+    except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(f"damaged ({' '.join(str(error).split())})") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 from wenet_uio.dataset.storage.versions import DriverError
@@ -31,8 +32,9 @@ def rows_of(
     """
     parquet = _open_file(file)
     _audio_columns(parquet)
-    for batch in parquet.iter_batches(ROWS, row_groups=[part], use_threads=False):
-        yield from batch.to_pylist()
+    with _damage_told():
+        for batch in parquet.iter_batches(ROWS, row_groups=[part], use_threads=False):
+            yield from batch.to_pylist()
 
 
 def texts_of(file: BinaryIO) -> tuple[list[str], Iterator[list[Mapping[str, Any]]]]:
@@ -51,11 +53,13 @@ def texts_of(file: BinaryIO) -> tuple[list[str], Iterator[list[Mapping[str, Any]
         for leaf in leaves
         if leaf.physical_type != "BYTE_ARRAY" or leaf.logical_type.type != "NONE"
     ]
-    groups = range(parquet.num_row_groups)
 
-    return binary, (
-        parquet.read_row_group(group, kept, use_threads=False).to_pylist() for group in groups
-    )
+    def rows() -> Iterator[list[Mapping[str, Any]]]:
+        with _damage_told():
+            for group in range(parquet.num_row_groups):
+                yield parquet.read_row_group(group, kept, use_threads=False).to_pylist()
+
+    return binary, rows()
 
 
 def _audio_columns(parquet: Any) -> list[str]:
@@ -79,9 +83,22 @@ def _open_file(file: BinaryIO) -> Any:
     except ModuleNotFoundError:
         raise DriverError("reading parquet needs pyarrow; pip install pyarrow") from None
 
-    try:
+    with _damage_told():
         return pyarrow.parquet.ParquetFile(file)
+
+
+@contextmanager
+def _damage_told() -> Iterator[None]:
+    """Turn errors of pyarrow about a damaged file into a ValueError of one line."""
+    import pyarrow
+
+    try:
+        yield
     except (pyarrow.ArrowException, OSError) as error:
+        # pyarrow has plain OSErrors for damage; those of the system have a number, those of a store
+        # a class of their own.
+        if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
+            raise
         raise ValueError(
             f"not a parquet file, or damaged ({' '.join(str(error).split())})"
         ) from None

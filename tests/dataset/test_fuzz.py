@@ -1,0 +1,182 @@
+"""Damaged bytes of every container of samples are read, or refused by name: no other error, and
+none without end.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import tarfile
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from tests.support.data.hostile_tars import END, TARS, sample
+from tests.support.data.tars import wav
+from tests.support.fuzz import damaged
+from wenet_uio.dataset.corpus.columns import read_columns, write_columns
+from wenet_uio.dataset.corpus.open_list import build_index, open_list
+from wenet_uio.dataset.formats.errors import ListError
+from wenet_uio.dataset.storage.containers import Part, names_of_parts, unpack
+from wenet_uio.dataset.storage.versions import StorageError
+from wenet_uio.dataset.types import SampleRef
+
+AUDIO = wav(0.05)
+
+
+def tar_of(form):
+    """A tar of two samples, with a long name, and texts in JSON and beside the audio."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=form) as tar:
+        for name, data in (
+            ("a.wav", AUDIO),
+            ("a.txt", b"text"),
+            (f"{'long' * 30}/é.json", b'{"text": "a", "duration": 0.05}'),
+            (f"{'long' * 30}/é.wav", AUDIO),
+        ):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return file.getvalue()
+
+
+def sound_tars():
+    forms = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
+    return {name: tar_of(form) for name, form in forms.items()}
+
+
+def hostile_tars():
+    hostile = {name: tar.content() for name, tar in TARS.items()}
+    return {name: data for name, data in hostile.items() if 0 < len(data) < 100_000}
+
+
+def offsets_of(samples, head):
+    start = 4 * (len(samples) + 2) + head
+    return struct.pack(
+        f"<{len(samples) + 2}I",
+        len(samples),
+        *(start + np.cumsum([0, *map(len, samples)])).tolist(),
+    )
+
+
+def mds():
+    """A shard of MDS."""
+    columns = {"audio": "bytes", "n": "int", "text": "str", "x": "json", "f": "float32"}
+    head = json.dumps(
+        {
+            "column_names": list(columns),
+            "column_encodings": list(columns.values()),
+            "column_sizes": [None, 8, None, None, 4],
+        }
+    ).encode()
+    row = struct.pack("<3I", len(AUDIO), 4, 8) + AUDIO + struct.pack("<q", 3) + b"text"
+    rows = [row + b'{"a": 1}' + struct.pack("<f", 0.5)] * 3
+    return offsets_of(rows, len(head)) + head + b"".join(rows)
+
+
+def litdata():
+    """A chunk of LitData, and the file beside it."""
+    leaf = {"type": None, "context": None, "children_spec": []}
+    spec = {
+        "type": "builtins.dict",
+        "context": '["audio", "text", "n"]',
+        "children_spec": 3 * [leaf],
+    }
+    config = {"data_format": ["bytes", "str", "int"], "data_spec": json.dumps([1, spec])}
+    row = struct.pack("<3I", len(AUDIO), 4, 8) + AUDIO + b"text" + struct.pack("<q", 3)
+    return offsets_of([row] * 3, 0) + row * 3, json.dumps({"config": config}).encode()
+
+
+def arrow_litdata():
+    """A chunk of LitData with an Arrow file at its end."""
+    table = pyarrow.Table.from_pylist([{"audio": AUDIO, "text": "a"}] * 3)
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_file(sink, table.schema) as file:
+        file.write_table(table)
+    content = sink.getvalue().to_pybytes()
+    return offsets_of([], 0) + content + struct.pack("<I", len(content)) + b"LDARW01\0"
+
+
+def parquet():
+    file = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table({"audio": [AUDIO] * 3, "text": ["a"] * 3}), file)
+    return file.getvalue()
+
+
+def index():
+    file = io.BytesIO()
+    write_columns(file, {"a": np.arange(50), "b": np.ones(7, np.uint8)}, {"type": "raw"})
+    return file.getvalue()
+
+
+def check_container(name, data, beside):
+    """Read a container of samples."""
+    uri = f"folder/{name.partition(',')[0]}"
+    try:
+        file = io.BytesIO(data)
+        names_of_parts(uri, file)
+        unpack(Part(uri, 0), file, lambda _: None, lambda _: beside)
+    except StorageError as error:
+        assert str(error).startswith(f"{uri}: "), name
+        assert "\n" not in str(error), name
+
+
+def check_containers(times):
+    chunk, beside = litdata()
+    files = {"a.mds": mds(), "chunk-0-0.bin": chunk, "a.parquet": parquet()}
+    for name, data in damaged(files | {"chunk-0-1.bin": arrow_litdata()}, times):
+        check_container(name, data, beside)
+    for name, data in damaged({"chunk-0-0.bin": beside}, times):
+        check_container(name, chunk, data)
+
+
+def check_tars(folder, tars, times):
+    data_list = folder / "data.list"
+    data_list.write_text(f"{folder / 'a.tar'}\n{folder / 'sound.tar'}\n")
+    (folder / "sound.tar").write_bytes(sample("sound") + END)
+    for name, data in damaged(tars, times):
+        (folder / "a.tar").write_bytes(data)
+        build_index(str(data_list), "shard")
+        try:
+            keys = keys_that_are_read(open_list(str(data_list), "shard"))
+        except Exception as error:
+            raise AssertionError(f"{name}: {error!r}") from error
+        assert "sound" in keys, name
+
+
+def keys_that_are_read(corpus):
+    keys = set()
+    for shard in range(corpus.num_shards):
+        for row in range(corpus.samples[shard]):
+            try:
+                keys.add(corpus.read(SampleRef(shard, row)).key)
+            except ListError as error:
+                assert ".tar: " in str(error)
+    return keys
+
+
+def check_indexes(folder, times):
+    for name, data in damaged({"a.idx": index()}, times):
+        (folder / "a.idx").write_bytes(data)
+        try:
+            read_columns(folder / "a.idx")
+        except ValueError as error:
+            assert str(error).startswith(f"{folder}/a.idx: "), name
+        except Exception as error:
+            raise AssertionError(f"{name}: {error!r}") from error
+
+
+def test_damaged_containers_are_read_or_refused_by_name(tmp_path):
+    check_containers(60)
+    check_indexes(tmp_path, 100)
+    check_tars(tmp_path, sound_tars(), 12)
+
+
+@pytest.mark.all
+def test_many_damaged_containers_are_read_or_refused_by_name(tmp_path):
+    check_containers(5000)
+    check_indexes(tmp_path, 5000)
+    check_tars(tmp_path, sound_tars() | hostile_tars(), 60)
