@@ -1,21 +1,25 @@
 """Read transcripts in spreadsheets: .xlsx of Excel, .ods of LibreOffice.
 
 Both are zip archives of XML, so the standard library reads them, and no package has to be
-installed before the first table is read.
+installed before the first table is read. Whatever a file states, its table has bounds.
 
 Sources: ECMA-376 part 1, chapter 18 (SpreadsheetML); OASIS OpenDocument 1.3 part 3, chapter 9.
 """
 
 from __future__ import annotations
 
+import errno
+import itertools
 import re
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
-from xml.etree import ElementTree
-from xml.etree.ElementTree import Element
+from xml.etree.ElementTree import Element, ParseError
+from xml.parsers.expat import ExpatError
 
+from wenet_uio.addons.corpora.xml_archive import Found, TooLargeError, XmlArchive, local_name
 from wenet_uio.base.messages import listed
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.errors import ListError
@@ -32,8 +36,26 @@ ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
 """Excel's escape of a character that XML cannot hold, such as `_x000D_`."""
 LENGTH = re.compile(r"PT(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:[.,]\d+)?)S)?")
 """A time in OpenDocument: `PT00H01M02.5S`."""
-MOST_COLUMNS = 16_384
-"""Columns of a sheet in Excel; empty ones behind the last cell have no content."""
+MOST_ROWS, MOST_COLUMNS = 1_048_576, 16_384
+"""Rows and columns of a sheet in Excel and LibreOffice."""
+MOST_CELLS = 10_000_000
+"""Rows times columns of all sheets, and texts that cells share."""
+MOST_CHARACTERS = 1 << 28
+"""Of all cells, and of texts that cells share."""
+MOST_BLANKS = 1000
+"""Blanks one after the other in a cell of OpenDocument, which stores their number."""
+DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    ParseError,
+    ExpatError,
+    LookupError,
+    ValueError,
+    ArithmeticError,
+    RuntimeError,  # of zipfile: encrypted
+    EOFError,
+)
+"""Errors of reading a damaged spreadsheet."""
 
 
 class Sheet(NamedTuple):
@@ -41,6 +63,58 @@ class Sheet(NamedTuple):
 
     name: str
     rows: Rows
+
+
+class _Workbook:
+    """An open spreadsheet, with the size of what was read of it."""
+
+    def __init__(self, archive: XmlArchive) -> None:
+        self.archive = archive
+        self._cells = 0
+        self._characters = 0
+
+    def sheet(self, name: str, rows: Iterable[tuple[int, list[str]]]) -> Sheet:
+        """Return a sheet of these rows.
+
+        Raises:
+            TooLargeError: it has too many, or the workbook has.
+        """
+        checked: Rows = []
+        width = 0
+        for number, cells in rows:
+            width = max(width, len(cells))
+            if len(checked) == MOST_ROWS or width > MOST_COLUMNS:
+                raise TooLargeError(
+                    f"sheet {name} has more than {MOST_ROWS} rows or {MOST_COLUMNS} columns"
+                )
+
+            checked.append((number, cells))
+            self._check_size(len(checked) * width, cells)
+
+        self._cells += len(checked) * width
+        return Sheet(name, checked)
+
+    def texts(self, items: Iterable[str]) -> list[str]:
+        """Return texts that cells share.
+
+        Raises:
+            TooLargeError: the workbook has too many.
+        """
+        texts: list[str] = []
+        for text in items:
+            texts.append(text)
+            self._check_size(len(texts), [text])
+
+        self._cells += len(texts)
+        return texts
+
+    def _check_size(self, further_cells: int, texts: list[str]) -> None:
+        """Count the characters of new texts, and refuse a workbook that is too large."""
+        self._characters += sum(map(len, texts))
+        if self._cells + further_cells > MOST_CELLS or self._characters > MOST_CHARACTERS:
+            raise TooLargeError(
+                f"more than {MOST_CELLS} cells (rows times columns) or {MOST_CHARACTERS} characters"
+            )
 
 
 def read_spreadsheet(
@@ -92,45 +166,49 @@ def read_ods(path: str | Path) -> list[Sheet]:
     return _read_sheets(path, _ods_sheets)
 
 
-def _read_sheets(
-    path: str | Path, read: Callable[[zipfile.ZipFile], Iterator[Sheet]]
-) -> list[Sheet]:
+def _read_sheets(path: str | Path, read: Callable[[_Workbook], Iterator[Sheet]]) -> list[Sheet]:
     """Return the sheets with cells; what the archive or its XML lacks becomes a ListError."""
     try:
         with zipfile.ZipFile(path) as archive:
-            return [sheet for sheet in read(archive) if sheet.rows]
-    except (zipfile.BadZipFile, ElementTree.ParseError, KeyError, ValueError, IndexError) as error:
+            return [sheet for sheet in read(_Workbook(XmlArchive(archive))) if sheet.rows]
+    except TooLargeError as error:
+        raise ListError(
+            f"{path}: too large ({error}); save the table alone, in parts or as CSV UTF-8"
+        ) from None
+    except (*DAMAGE, OSError) as error:
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise  # EINVAL is that of a seek to a place that a damaged zip names
         raise ListError(
             f"{path}: damaged, encrypted or no spreadsheet ({error}); save it again as "
             f"{Path(path).suffix}, or as CSV UTF-8"
         ) from None
 
 
-def _xlsx_sheets(archive: zipfile.ZipFile) -> Iterator[Sheet]:
+def _xlsx_sheets(book: _Workbook) -> Iterator[Sheet]:
     """Yield the visible sheets of a workbook of Excel."""
-    names = set(archive.namelist())
+    archive = book.archive
     strings: list[str] = []
-    if "xl/sharedStrings.xml" in names:
-        items = _parse_member(archive, "xl/sharedStrings.xml").iterfind(".//{*}si")
-        strings = [_string_text(item) for item in items]
+    if "xl/sharedStrings.xml" in archive.members:
+        items = archive.elements("xl/sharedStrings.xml", "si")
+        strings = book.texts(_string_text(item.element) for item in items)
 
-    formats = _cell_formats(archive) if "xl/styles.xml" in names else []
-    relations = _parse_member(archive, "xl/_rels/workbook.xml.rels").iterfind(".//{*}Relationship")
-    targets = {relation.attrib["Id"]: relation.attrib["Target"] for relation in relations}
+    formats = _cell_formats(archive) if "xl/styles.xml" in archive.members else []
+    relations = [
+        found.element.attrib
+        for found in archive.elements("xl/_rels/workbook.xml.rels", "Relationship")
+    ]
+    targets = {relation["Id"]: relation["Target"] for relation in relations}
 
-    for sheet in _parse_member(archive, "xl/workbook.xml").iterfind(".//{*}sheet"):
+    for found in archive.elements("xl/workbook.xml", "sheet"):
+        sheet = found.element
         if sheet.get("state", "visible") != "visible":
             continue
 
-        relation_id = next(value for name, value in sheet.items() if name.endswith("}id"))
         # A target is absolute, or relative to the folder of the workbook.
-        path = str(PurePosixPath("/xl", targets[relation_id])).removeprefix("/")
-        rows = _parse_member(archive, path).iterfind(".//{*}row")
-        yield Sheet(sheet.attrib["name"], list(_xlsx_rows(rows, strings, formats)))
-
-
-def _parse_member(archive: zipfile.ZipFile, name: str) -> Element:
-    return ElementTree.fromstring(archive.read(name))
+        target = targets[_find_attribute(sheet, "id")]
+        path = str(PurePosixPath("/xl", target)).removeprefix("/")
+        rows = (row.element for row in archive.elements(path, "row"))
+        yield book.sheet(sheet.attrib["name"], _xlsx_rows(rows, strings, formats))
 
 
 def _string_text(item: Element) -> str:
@@ -140,17 +218,19 @@ def _string_text(item: Element) -> str:
     return ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
 
 
-def _cell_formats(archive: zipfile.ZipFile) -> list[str]:
+def _cell_formats(archive: XmlArchive) -> list[str]:
     """Return the number format of each style of cells; `h` stands for the built-in formats of
     times.
     """
-    styles = _parse_member(archive, "xl/styles.xml")
     codes = dict.fromkeys(map(str, TIMES), "h")
-    codes |= {
-        code.attrib["numFmtId"]: code.attrib["formatCode"]
-        for code in styles.iterfind(".//{*}numFmt")
-    }
-    return [codes.get(style.get("numFmtId", ""), "") for style in styles.iterfind("{*}cellXfs/*")]
+    for found in archive.elements("xl/styles.xml", "numFmt"):
+        codes[found.element.attrib["numFmtId"]] = found.element.attrib["formatCode"]
+
+    return [
+        codes.get(found.element.get("numFmtId", ""), "")
+        for found in archive.elements("xl/styles.xml", "xf")
+        if local_name(found.ancestors[-1]) == "cellXfs"
+    ]
 
 
 def _xlsx_rows(
@@ -161,10 +241,13 @@ def _xlsx_rows(
     for row in rows:
         number = int(row.get("r", number + 1))
         cells: list[str] = []
+        column = -1
         for cell in row.iterfind("{*}c"):
-            column = _column_number(cell.get("r", ""), len(cells))
-            cells += [""] * (column - len(cells))
-            cells.append(_xlsx_cell(cell, strings, formats))
+            column = _column_number(cell.get("r", ""), column + 1)
+            text = _xlsx_cell(cell, strings, formats)
+            if text:  # empty cells count only if another cell follows
+                cells += [""] * (column - len(cells))
+                cells.append(text)
 
         if any(map(str.strip, cells)):
             yield number, cells
@@ -215,9 +298,17 @@ def _shown_number(value: float, code: str) -> str:
     return shown.zfill(len(plain)) if re.fullmatch("0+", plain) else shown
 
 
-def _ods_sheets(archive: zipfile.ZipFile) -> Iterator[Sheet]:
-    for table in _parse_member(archive, "content.xml").iterfind(".//{*}table"):
-        yield Sheet(_find_attribute(table, "name"), list(_ods_rows(table)))
+def _ods_sheets(book: _Workbook) -> Iterator[Sheet]:
+    """Yield the sheets of a workbook of LibreOffice."""
+    rows = book.archive.elements("content.xml", "table-row")
+    for table, its_rows in itertools.groupby(rows, _table_of):
+        name = _find_attribute(table, "name")
+        yield book.sheet(name, _ods_rows(row.element for row in its_rows))
+
+
+def _table_of(row: Found) -> Element:
+    """Return the sheet that a row is in."""
+    return next(element for element in reversed(row.ancestors) if local_name(element) == "table")
 
 
 def _find_attribute(element: Element, name: str) -> str:
@@ -225,22 +316,29 @@ def _find_attribute(element: Element, name: str) -> str:
     return next((value for key, value in element.items() if key.endswith(f"}}{name}")), "")
 
 
-def _ods_rows(table: Element) -> Iterator[tuple[int, list[str]]]:
+def _ods_rows(rows: Iterable[Element]) -> Iterator[tuple[int, list[str]]]:
     """Yield (number, cells) of the rows of a sheet that are not empty; a stored row or cell may
     stand for several.
     """
     number = 1
-    for row in table.iterfind(".//{*}table-row"):
+    for row in rows:
         cells: list[str] = []
         empty_before = 0  # empty cells that count only if another cell follows
         for cell in row:
             text = _ods_cell(cell)
             count = int(_find_attribute(cell, "number-columns-repeated") or 1)
-            if text:
-                cells += [""] * min(empty_before, MOST_COLUMNS) + [text] * min(count, MOST_COLUMNS)
-            empty_before = 0 if text else empty_before + count
+            if not text:
+                empty_before += count
+                continue
+
+            if len(cells) + empty_before + count > MOST_COLUMNS:
+                raise TooLargeError(f"row {number} has more than {MOST_COLUMNS} columns")
+            cells += [""] * empty_before + [text] * count
+            empty_before = 0
 
         repeats = int(_find_attribute(row, "number-rows-repeated") or 1)
+        if repeats * len(cells) > MOST_CELLS:
+            raise TooLargeError(f"row {number} stands for {repeats} rows of {len(cells)} cells")
         if cells:
             yield from ((number + repeat, cells) for repeat in range(repeats))
         number += repeats
@@ -271,7 +369,10 @@ def _paragraph_text(element: Element) -> str:
     if name == "annotation":
         return ""
     if name == "s":
-        return " " * int(_find_attribute(element, "c") or 1)
+        blanks = int(_find_attribute(element, "c") or 1)
+        if blanks > MOST_BLANKS:
+            raise TooLargeError(f"a cell has {blanks} blanks")
+        return " " * blanks
     if name in ("tab", "line-break"):
         return " "
 
