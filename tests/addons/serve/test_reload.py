@@ -30,6 +30,14 @@ from wenet_uio.addons.serve.tls import Certificate
 BODY = b'--x\r\nContent-Disposition: form-data; name="file"\r\n\r\n%s\r\n--x--\r\n'
 
 
+async def post(url, samples):
+    async with (
+        aiohttp.ClientSession() as client,
+        client.post(url + PATH, data=BODY % encoded(samples), headers=FORM) as answer,
+    ):
+        return (await answer.json())["text"]
+
+
 def change_weights(folder):
     """Other weights, with which the same audio has another text."""
     weights = torch.load(folder / "final.pt", weights_only=True)
@@ -171,9 +179,7 @@ def test_an_old_model_is_let_go_when_its_last_stream_and_recording_have_ended(
             aiohttp.ClientSession() as client,
             client.ws_connect(running.socket_url) as stream,
         ):
-            posting = asyncio.create_task(
-                client.post(running.url + PATH, data=BODY % encoded(speech), headers=FORM)
-            )
+            posting = asyncio.create_task(post(running.url, speech))
             await stream.send_json(START)
             await stream.receive_json()
             while running.server._unanswered == 0:
@@ -183,8 +189,7 @@ def test_an_old_model_is_let_go_when_its_last_stream_and_recording_have_ended(
             await stream.send_json({"signal": "end"})
             streamed = sentences([json.loads(message.data) async for message in stream])
             go_on.set()
-            answer = await posting
-            return streamed, (await answer.json())["text"]
+            return streamed, await posting
 
     with served(recogniser, ServeOptions(endpoints={})) as running:
         loop = vars(vars(running.server)["_engine"])["_loop"]
@@ -200,10 +205,12 @@ def test_an_old_model_is_let_go_when_its_last_stream_and_recording_have_ended(
         change_weights(folder)
         streamed, transcribed = asyncio.run(visit())
         after = asyncio.run(speak(running.socket_url, speech))
+        later = asyncio.run(post(running.url, speech))
         assert until(lambda: len(running.server._models) == 1)
         assert until(lambda: old[0]() is None)
     gc.unfreeze()
     assert [transcribed] == texts
+    assert later not in ("", transcribed)
     assert streamed == sentences(before) != sentences(after)
 
 

@@ -19,7 +19,7 @@ BEAM = Search(["ctc_prefix_beam_search"], DecodeOptions())
 @contextmanager
 def turns_behind_one(most_segments=4):
     """Turns whose first one lasts until the event is set; and those that were decoded after it."""
-    turns, event, decoded = Turns(most_segments), threading.Event(), []
+    turns, event, decoded = Turns(most_segments, lambda _: None), threading.Event(), []
 
     def decode(segments):
         decoded.append(list(segments))

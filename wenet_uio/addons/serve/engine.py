@@ -44,6 +44,14 @@ class Seat(NamedTuple):
     """Called in the event loop of the clients."""
 
 
+class Arrival(NamedTuple):
+    """Samples of a seat that are not in their stream yet."""
+
+    time: float
+    """When the first of them came, in seconds of `time.perf_counter`."""
+    parts: list[np.ndarray]
+
+
 class Engine(threading.Thread):
     """Run the streams of all clients.
 
@@ -63,9 +71,10 @@ class Engine(threading.Thread):
         self._loop, self._batch, self._metrics = loop, batch, metrics
         self._changed = threading.Condition()
         self._jobs: list[tuple[Seat, Callable[[], object]]] = []
-        self._arrived: dict[Seat, list[np.ndarray]] = {}
-        """Samples that are not in their stream yet. One job moves all samples of a seat, however
-        small the packets are."""
+        self._arrived: dict[Seat, Arrival] = {}
+        """One job moves all samples of a seat, however small the packets are."""
+        self._ready_since: dict[Seat, float] = {}
+        """Times from which on streams wait for a step; used by this thread only."""
         self._streams: dict[Seat, LiveStream] = {}
         """Used by this thread only. The stream that has waited longest comes first."""
         metrics.open_streams.set_function(lambda: len(self._streams))
@@ -89,7 +98,7 @@ class Engine(threading.Thread):
     def push(self, seat: Seat, samples: np.ndarray) -> None:
         """Add samples (N,) to the stream of `seat`."""
         with self._changed:
-            parts = self._arrived.setdefault(seat, [])
+            parts = self._arrived.setdefault(seat, Arrival(time.perf_counter(), [])).parts
             parts.append(samples)
 
             # The job of the first part takes those that arrive before it runs.
@@ -99,11 +108,23 @@ class Engine(threading.Thread):
 
     def end(self, seat: Seat) -> None:
         """Tell the stream that its samples are complete."""
-        self._submit(seat, lambda: seat in self._streams and self._streams[seat].end())
+        since = time.perf_counter()
+
+        def end() -> None:
+            if seat in self._streams:
+                self._streams[seat].end()
+                self._note_ready(seat, since)
+
+        self._submit(seat, end)
 
     def leave(self, seat: Seat) -> None:
         """Drop a stream; its seat gets no more news."""
-        self._submit(seat, lambda: self._streams.pop(seat, None))
+
+        def leave() -> None:
+            self._streams.pop(seat, None)
+            self._ready_since.pop(seat, None)
+
+        self._submit(seat, leave)
 
     def stop(self) -> None:
         """End the thread after the current step."""
@@ -163,12 +184,21 @@ class Engine(threading.Thread):
     def _move_samples(self, seat: Seat) -> None:
         """Move the samples that have arrived into their stream."""
         with self._changed:
-            parts = self._arrived.pop(seat)
+            arrival = self._arrived.pop(seat)
 
         if stream := self._streams.get(seat):
-            stream.push(np.concatenate(parts))
+            stream.push(np.concatenate(arrival.parts))
+            self._note_ready(seat, arrival.time)
             if not stream.ready:
                 self._tell_client(seat, StreamNews())
+
+    def _note_ready(self, seat: Seat, since: float) -> None:
+        """Note since when a stream waits for a step, if it does."""
+        stream = self._streams.get(seat)
+        if stream is None or not stream.ready:
+            self._ready_since.pop(seat, None)
+        else:
+            self._ready_since.setdefault(seat, since)
 
     def _tell_client(self, seat: Seat, news: StreamNews) -> None:
         self._loop.call_soon_threadsafe(seat.deliver, news)
@@ -179,13 +209,26 @@ class Engine(threading.Thread):
         if not seats:
             return
 
+        streams = [self._streams[seat] for seat in seats]
+        waiting_before = sum(stream.waiting for stream in streams)
         start_time = time.perf_counter()
-        advance([self._streams[seat] for seat in seats])
-        self._metrics.step_seconds.observe(time.perf_counter() - start_time)
+        for seat in seats:
+            waited = start_time - self._ready_since.pop(seat, start_time)
+            self._metrics.queue_seconds.labels("stream").observe(waited)
+
+        advance(streams)
+        end_time = time.perf_counter()
+        self._metrics.step_seconds.observe(end_time - start_time)
         self._metrics.step_streams.observe(len(seats))
+
+        recognised = waiting_before - sum(stream.waiting for stream in streams)
+        if recognised > 0:
+            factor = (end_time - start_time) / recognised
+            self._metrics.real_time_factor.labels("stream").observe(factor)
 
         for seat in seats:
             self._deliver_events(seat)
+            self._note_ready(seat, end_time)
 
         self._metrics.waiting.set(
             max((stream.waiting for stream in self._streams.values()), default=0.0)

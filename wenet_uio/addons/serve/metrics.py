@@ -12,6 +12,9 @@ from prometheus_client import (
 )
 
 STEP_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+LATENCIES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0)
+"""Seconds."""
+REAL_TIME_FACTORS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 5.0)
 STREAMS_OF_A_STEP = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -52,6 +55,33 @@ class Metrics:
             "wenet_uio_step_streams",
             "Streams that a step encodes together",
             buckets=STREAMS_OF_A_STEP,
+            registry=registry,
+        )
+        self.first_partial_seconds = Histogram(
+            "wenet_uio_first_partial_seconds",
+            "From the first audio of a stream to its first text",
+            buckets=LATENCIES,
+            registry=registry,
+        )
+        self.final_seconds = Histogram(
+            "wenet_uio_final_seconds",
+            "From the end of a stream or the last byte of a recording to the last text",
+            ["kind"],
+            buckets=LATENCIES,
+            registry=registry,
+        )
+        self.queue_seconds = Histogram(
+            "wenet_uio_queue_seconds",
+            "Time that a chunk of a stream, or a batch of a recording, waits for the model",
+            ["kind"],
+            buckets=LATENCIES,
+            registry=registry,
+        )
+        self.real_time_factor = Histogram(
+            "wenet_uio_real_time_factor",
+            "Seconds of work for a second of audio: of a step of all streams, of a recording",
+            ["kind"],
+            buckets=REAL_TIME_FACTORS,
             registry=registry,
         )
         self.waiting = Gauge(

@@ -26,6 +26,7 @@ from wenet_uio.addons.serve.dialect import (
     Request,
 )
 from wenet_uio.addons.serve.engine import Engine, Seat, StreamNews
+from wenet_uio.addons.serve.latencies import StreamLatencies
 from wenet_uio.addons.serve.messages import LimitError, RefusedError, Start
 from wenet_uio.addons.serve.metrics import Metrics
 from wenet_uio.addons.serve.options import Limits
@@ -110,6 +111,7 @@ class Session:
         to which they are counted."""
         self._code = WSCloseCode.OK
         self._limits, self._visit = Limits(), Visit()
+        self._latencies = StreamLatencies(metrics)
 
     def admit(self, start: Start) -> None:
         """Give the client its place, unless it has one.
@@ -373,12 +375,14 @@ class Session:
         self._rate = start.sample_rate or self._usual_rate
         self._metrics.streams.inc()
         self._streams += 1
+        self._latencies = StreamLatencies(self._metrics)
         self._opening = True
         self._seat = self._engine.open(stream, partial(self._take_news, self._streams))
 
     def _commit_stream(self) -> None:
         assert self._seat is not None, "the dialect knows whether there is a stream"
         self._committed = True
+        self._latencies.end()
         self._engine.end(self._seat)
 
     def _drop_stream(self) -> None:
@@ -415,6 +419,7 @@ class Session:
             )
 
         self._visit.audio_seconds += seconds
+        self._latencies.hear()
         self._account.spend(seconds)
         self._engine.push(self._seat, samples)
 
@@ -477,6 +482,7 @@ class Session:
             return
 
         if isinstance(event, Partial):
+            self._latencies.show_partial()
             self._queue_messages(self._dialect.tell_partial(event))
             return
 
@@ -491,6 +497,7 @@ class Session:
         if self._half_sample:
             warnings.append("audio: an odd number of bytes; the last byte is left out")
 
+        self._latencies.finish()
         self._queue_messages(self._dialect.tell_ended(warnings))
         if self._committed and not self._ending:
             self._seat, self._half_sample, self._committed = None, b"", False
@@ -509,6 +516,7 @@ class Session:
     def _end_stream(self) -> None:
         if not self._ending and self._seat is not None:
             self._ending = True
+            self._latencies.end()
             self._engine.end(self._seat)
 
     def _finish_session(self) -> None:

@@ -8,6 +8,7 @@ import logging
 import math
 import re
 import threading
+import time
 import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -73,6 +74,8 @@ class Job:
     """Takes an event for each segment; None: the answer comes at once."""
     speakers: list[str] = field(default_factory=list)
     """Names that the client gives to the channels; known when the recording is open."""
+    arrived: float = field(default_factory=time.monotonic)
+    """Time when the recording was complete."""
     gone: threading.Event = field(default_factory=threading.Event)
     """Set when nobody waits for the text any more."""
 
@@ -99,7 +102,10 @@ class Transcriptions:
         self._allow_tensors = options.allow_tensors
         self._transfers = Transfers(options.limits)
         self._threads = ThreadPoolExecutor(options.limits.max_uploads, "transcriptions")
-        self._turns, self._processes = Turns(self._options.batch_size), DecoderProcesses()
+        self._turns, self._processes = (
+            Turns(self._options.batch_size, self._note_wait),
+            DecoderProcesses(),
+        )
         self._pulse = Pulse("recordings")
         self.busy = 0
         """Recordings in work; those that still arrive are not among them."""
@@ -161,7 +167,7 @@ class Transcriptions:
             job.gone.set()
             self._change_count(-1)
 
-        self._note_audio(transcript.seconds, request)
+        self._note_text(job, transcript.seconds, request)
         return format_answer(transcript, warnings, job, self._recogniser)
 
     async def _answer_in_events(
@@ -176,7 +182,7 @@ class Transcriptions:
             job.gone.set()
             await asyncio.gather(result, return_exceptions=True)
             if not result.cancelled() and result.exception() is None:
-                self._note_audio(result.result()[0].seconds, request)
+                self._note_text(job, result.result()[0].seconds, request)
 
     def _last_event(self, job: Job, work: asyncio.Future[Transcribed]) -> dict[str, Any]:
         """Return the event with the whole text, or with the error that ended the work."""
@@ -192,9 +198,17 @@ class Transcriptions:
         content = answer_content(transcript, warnings, job, self._recogniser)
         return {"type": "transcript.text.done", **content}
 
-    def _note_audio(self, seconds: float, request: web.Request) -> None:
+    def _note_text(self, job: Job, seconds: float, request: web.Request) -> None:
+        """Count a recording of `seconds` whose text goes to the client."""
+        latency = time.monotonic() - job.arrived
+        self._metrics.final_seconds.labels("recording").observe(latency)
+        if seconds > 0:
+            self._metrics.real_time_factor.labels("recording").observe(latency / seconds)
         self._metrics.audio.labels("recording").inc(seconds)
         visit_of(request).audio_seconds = seconds
+
+    def _note_wait(self, seconds: float) -> None:
+        self._metrics.queue_seconds.labels("recording").observe(seconds)
 
     def _check_room(self) -> None:
         if self.busy >= self._limits.max_uploads:

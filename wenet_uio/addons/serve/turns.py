@@ -7,6 +7,7 @@ before each of its batches, and short recordings of several clients share a batc
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, wait
@@ -31,6 +32,8 @@ class _Batch(NamedTuple):
     segments: Sequence[Any]
     results: Future[list[Any]]
     """Of the segments, in their order."""
+    asked: float
+    """Time of the question, in seconds of the monotonic clock."""
 
 
 class Turns(threading.Thread):
@@ -39,10 +42,15 @@ class Turns(threading.Thread):
     `start` starts the thread; `take` and `stop` may be called from any thread.
     """
 
-    def __init__(self, most_segments: int) -> None:
-        """Prepare the thread; `most_segments`: upper limit of the segments of a turn."""
+    def __init__(self, most_segments: int, note_wait: Callable[[float], None]) -> None:
+        """Prepare the thread.
+
+        Args:
+            most_segments: upper limit of the segments of a turn.
+            note_wait: called with the seconds that a batch has waited for its turn.
+        """
         super().__init__(name="turns", daemon=True)
-        self._most_segments = most_segments
+        self._most_segments, self._note_wait = most_segments, note_wait
         self._changed = threading.Condition()
         self._waiting: deque[_Batch] = deque()
         self._stopped = False
@@ -64,7 +72,7 @@ class Turns(threading.Thread):
             CancelledError: the thread has ended.
             Exception: what `decode` raises for these segments, and what `check_interruption` does.
         """
-        batch = _Batch(search, decode, segments, Future())
+        batch = _Batch(search, decode, segments, Future(), time.monotonic())
         with self._changed:
             if self._stopped:
                 raise CancelledError
@@ -104,6 +112,8 @@ class Turns(threading.Thread):
             turn = self._next_turn()
 
         alive = [batch for batch in turn if batch.results.set_running_or_notify_cancel()]
+        for batch in alive:
+            self._note_wait(time.monotonic() - batch.asked)
         if alive:
             with self.pulse.working():
                 _decode_turn(alive)
