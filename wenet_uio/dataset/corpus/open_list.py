@@ -193,7 +193,7 @@ def index_lines_of(
         OSError: the system does not give a local file, for another reason than that it is missing.
     """
     lines = DataList(file, data_type)
-    found = (
+    contents = (
         raw_index(lines, per_run, executor, layout)
         if data_type == "raw"
         else _shard_index_of(lines, layout)
@@ -201,23 +201,23 @@ def index_lines_of(
     state = lines.state()
     meta: dict[str, Any] = {
         "type": data_type,
-        "bad": found.bad,
-        "summary": asdict(summary_of(found.columns)),
+        "bad": contents.bad,
+        "summary": asdict(summary_of(contents.columns)),
         "bytes": state.size,
         "mtime_ns": state.mtime_ns,
         "digest": state.digest,
-        "remote": found.is_remote,
-        "features": bool((found.columns["sample_rate"] == FRAME_RATE).any()),
+        "remote": contents.is_remote,
+        "features": bool((contents.columns["sample_rate"] == FRAME_RATE).any()),
     }
-    if found.unread:
-        meta["unread"] = found.unread
-    if found.warnings:
-        meta["warnings"] = found.warnings
-    for warning in found.warnings:
+    if contents.unread:
+        meta["unread"] = contents.unread
+    if contents.warnings:
+        meta["warnings"] = contents.warnings
+    for warning in contents.warnings:
         warn_once(f"{file.path}: {warning}")
 
     file.digest = state.digest
-    return ListIndex.write(places_of(index_of(file.path, layout)), found.columns, meta)
+    return ListIndex.write(places_of(index_of(file.path, layout)), contents.columns, meta)
 
 
 def _shard_index_of(lines: DataList, layout: Layout) -> ListContents:

@@ -190,9 +190,9 @@ def _current_index(index: str, paths: Sequence[str]) -> tuple[Columns, dict]:
     audio.
     """
     files = _file_states(paths)
-    stored = [columns for place in places_of(index) if (columns := find_columns(place))]
+    stored = filter(None, map(find_columns, places_of(index)))
     current = [(columns, meta) for columns, meta in stored if meta.get("files") == files]
-    return min(current, key=lambda each: len(each[1].get("unread", ())), default=({}, {}))
+    return min(current, key=lambda stored: len(stored[1].get("unread", ())), default=({}, {}))
 
 
 def _file_states(paths: Sequence[str]) -> list[list]:

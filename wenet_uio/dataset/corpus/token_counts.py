@@ -79,19 +79,19 @@ def _read_or_count(corpus: Corpus, tokenizer: AnyTokenizer, input_only: bool) ->
     path = Path(f"{corpus.data_list}.{name}-{tokenizer.digest}")
     texts = {"corpus": corpus.digest, "contents": corpus.contents_digest}
 
-    def found() -> np.ndarray | None:
+    def stored_counts() -> np.ndarray | None:
         for place in places_of(path):
             columns, meta = find_columns(place) or ({}, {})
             if meta == texts:
                 return columns["tokens"]
         return None
 
-    counts = found()
+    counts = stored_counts()
     if counts is not None:
         return counts
 
     with making(places_of(path)):
-        counts = found()
+        counts = stored_counts()
         if counts is None:
             counted = _count(corpus, tokenizer, input_only)
             counts = np.fromiter(counted, np.uint32, corpus.num_samples)
@@ -111,8 +111,8 @@ def _count(corpus: Corpus, tokenizer: AnyTokenizer, input_only: bool) -> Iterato
             with corpus.at_hand(shard):
                 for row in range(samples):
                     ref = SampleRef(shard, row)
-                    of_texts = tokens_of(tokenizer, corpus.texts(ref), input_only=input_only)
-                    yield of_texts + corpus.audio_tokens(ref, input_only=input_only)
+                    text_tokens = tokens_of(tokenizer, corpus.texts(ref), input_only=input_only)
+                    yield text_tokens + corpus.audio_tokens(ref, input_only=input_only)
             bar.update(samples)
 
 

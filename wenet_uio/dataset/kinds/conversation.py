@@ -36,7 +36,7 @@ from wenet_uio.dataset.formats.data_list import lines_of, locate, values_of
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.keys import one_word
 from wenet_uio.dataset.kinds.kind import Reading, SampleKind
-from wenet_uio.dataset.lengths import tokens_of_audio
+from wenet_uio.dataset.lengths import seconds_of, tokens_of_audio
 from wenet_uio.dataset.sources.lists import expanded
 from wenet_uio.dataset.storage import objects
 from wenet_uio.dataset.types import (
@@ -49,7 +49,6 @@ from wenet_uio.dataset.types import (
     SampleRef,
     SkipSample,
     TextExample,
-    waveform_of,
 )
 from wenet_uio.text.characters import without_mark
 
@@ -316,15 +315,18 @@ class Conversations(SampleKind):
 
             labels.append(AUDIO_TURN)
             decoded = _decode_turn(turn, f"{utterance.key}/{number}", self.channel)
-            count = int(tokens_of_audio(_seconds(decoded), turn.seconds_of_token))
+            count = int(tokens_of_audio(seconds_of(decoded), turn.seconds_of_token))
             tokens[role == ASSISTANT] += count
-            audio_turns.append(
-                _run_operators(
-                    operators, replace(decoded, random=random + number, speed=reading.ref.speed)
-                )
-            )
 
-        _check_tokens(chain, tokens[True], tokens[False])
+            example = replace(decoded, random=random + number, speed=reading.ref.speed)
+            for operator in operators:
+                example = operator(example)
+            audio_turns.append(example)
+
+        for operator in chain:
+            if isinstance(operator, Filter):
+                operator.check_conversation(tokens[True], tokens[False])
+
         return ConversationExample(
             utterance.key,
             utterance.text,
@@ -353,24 +355,6 @@ def _labels(text: str, utterance: ConversationUtterance, chain: Sequence[Operato
         if isinstance(operator, Tokenize)
         for unit in operator(example).labels
     ]
-
-
-def _check_tokens(chain: Sequence[Operator], of_assistant: int, of_others: int) -> None:
-    """Apply the filters of a chain to the tokens of a conversation."""
-    for operator in chain:
-        if isinstance(operator, Filter):
-            operator.check_conversation(of_assistant, of_others)
-
-
-def _run_operators(operators: Sequence[Operator], example: Example) -> Example:
-    """Apply operators one after the other."""
-    for operator in operators:
-        example = operator(example)
-    return example
-
-
-def _seconds(example: Example) -> float:
-    return waveform_of(example).numel() / example.sample_rate
 
 
 def _decode_turn(turn: AudioTurn, key: str, channel: int | Literal["mix"]) -> Example:
