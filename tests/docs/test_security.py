@@ -185,4 +185,7 @@ def test_each_promise_has_a_test_and_each_pair_a_promise():
 def test_the_tests_of_a_promise_are_there(begin):
     for name in TESTS[begin]:
         path, _, test = name.partition("::")
+        folder = ROOT / "wenet_uio" / Path(path).parent
+        if path.startswith("addons/") and not folder.is_dir():
+            continue  # an add-on that was taken away promises nothing
         assert test in functions_of(path), name
