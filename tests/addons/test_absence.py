@@ -11,8 +11,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -71,16 +70,8 @@ ASKED = [
 """Folder that was taken away, and a command that asks for it."""
 
 
-@pytest.fixture(scope="module")
-def python() -> Iterator[Path]:
-    """A program `python` that has imported what the package needs, but not the package."""
-    program, server = preloaded.start([name for name in preloaded.PACKAGES if find_spec(name)])
-    yield program
-    server.communicate(timeout=preloaded.PATIENCE)
-
-
 def run_without(
-    folders: Sequence[str], python: Path, arguments: list[str], place: Path
+    folders: Sequence[str], arguments: list[str], place: Path
 ) -> subprocess.CompletedProcess[str]:
     """Run a Python command in a folder, where the package has not these add-ons."""
     copy = place / "path/wenet_uio"
@@ -90,10 +81,12 @@ def run_without(
         ignore=shutil.ignore_patterns("*.pyc.*"),  # files that Python is writing just now
         copy_function=os.link,
     )
+    (copy / "__init__.py").unlink()
+    shutil.copy(ROOT / "wenet_uio/__init__.py", copy)  # no link: it is another package
     for folder in folders:
         shutil.rmtree(copy / "addons" / folder)
     return subprocess.run(
-        [python, *arguments],
+        [preloaded.python(), *arguments],
         cwd=place,
         env={**os.environ, "PYTHONPATH": str(place / "path")},
         stdin=subprocess.DEVNULL,
@@ -121,12 +114,12 @@ def write_forms(place: Path) -> None:
     ids=lambda folders: folders[0] if len(folders) == 1 else "all",
 )
 def test_without_an_add_on_the_rest_is_imported_and_a_model_is_trained_and_used(
-    folders: list[str], python: Path, tmp_path: Path
+    folders: list[str], tmp_path: Path
 ) -> None:
     write_corpus(tmp_path, max_epoch=1)
     write_forms(tmp_path)
     script = [str(ROOT / "tests/support/without_folder.py")]
-    done = run_without(folders, python, script, tmp_path)
+    done = run_without(folders, script, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     missing = json.loads(done.stdout.splitlines()[-1])
     assert all(module.startswith("wenet_uio.addons.") for module in missing), missing
@@ -161,13 +154,13 @@ def test_without_an_add_on_the_quick_tests_pass_or_are_told_what_was_taken_away(
 
 @pytest.mark.parametrize(("folder", "command"), ASKED)
 def test_whoever_asks_for_what_was_taken_away_gets_one_line_that_names_it(
-    folder: str, command: str, python: Path, tmp_path: Path
+    folder: str, command: str, tmp_path: Path
 ) -> None:
     write_corpus(tmp_path, max_epoch=1)
     for name, content in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content, encoding="latin-1")
-    done = run_without([folder], python, ["-m", *command.split()], tmp_path)
+    done = run_without([folder], ["-m", *command.split()], tmp_path)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1, done.stderr
     assert f"wenet_uio.addons.{folder}" in done.stderr
@@ -189,11 +182,9 @@ def test_no_other_test_imports_an_add_on_before_it_runs() -> None:
 
 
 def test_a_public_name_of_an_add_on_that_was_taken_away_says_so(
-    python: Path, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
-    done = run_without(
-        ["listen"], python, ["-c", "import wenet_uio; wenet_uio.load_model"], tmp_path
-    )
+    done = run_without(["listen"], ["-c", "import wenet_uio; wenet_uio.load_model"], tmp_path)
     assert done.stderr.splitlines()[-1] == (
         "ModuleNotFoundError: load_model: wenet_uio.addons.listen: this installation was made without it"
     )

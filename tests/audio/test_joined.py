@@ -29,6 +29,7 @@ def audio():
     return made
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("name", OPTIONS)
 def test_the_length_is_that_of_the_source_from_a_file_and_from_bytes(audio, name, tmp_path):
     data = audio(name)

@@ -161,6 +161,7 @@ def test_a_block_that_raises_leaves_the_former_folder(tmp_path):
     assert (tmp_path / "x" / "a.onnx").read_text() == "former"
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("call", range(1, 40))
 def test_a_kill_never_leaves_a_folder_of_two_exports(tmp_path, call):
     """The process ends before its n-th call of the system that opens, renames or removes."""

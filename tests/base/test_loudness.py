@@ -165,6 +165,7 @@ def test_the_json_of_a_score_has_the_numbers_of_the_report(call):
     assert (len(record["missing"]), record["extra"]) == (1, ["other"])
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("name", [*WITH_JSON, *OTHERS])
 def test_quiet_prints_the_same_results_and_nothing_else(name, call):
     line = (WITH_JSON | OTHERS)[name]

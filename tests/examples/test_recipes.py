@@ -74,6 +74,7 @@ class TestRecipe:
             "error: run it with bash: bash run.sh; or start bash, then source path.sh again\n"
         )
 
+    @pytest.mark.third
     def test_an_unknown_option_is_one_clear_line(self, recipe, tmp_path):
         result = call("bash", recipe / "run.sh", "--stgae", "3", cwd=tmp_path)
         assert result.returncode == 1

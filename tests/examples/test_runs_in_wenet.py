@@ -66,6 +66,7 @@ def start_run(
     return config
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.parent.name)
 def test_wenet_knows_every_keyword_and_the_ids_of_a_run(
     recipe: Path, golden2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
