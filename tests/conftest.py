@@ -94,9 +94,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in long]
         config.hook.pytest_deselected(items=long)
 
-    order = {path: number for number, path in enumerate(LONG_FILES)}
     root = Path(__file__).parent
-    items.sort(key=lambda item: order.get(item.path.relative_to(root).as_posix(), len(order)))
+    order = {root / path: number for number, path in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: order.get(item.path, len(order)))
 
 
 def two_of_three(items: list[pytest.Item]) -> list[pytest.Item]:

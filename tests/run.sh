@@ -35,11 +35,16 @@ if [[ ${1:-} == --quick ]]; then
   wait "$typing" || status=1
   exit "$status"
 fi
-lint &
-linting=$!
-python -m pytest -q --collect-only >/dev/null & # compiles the tests once, for all processes of the tests
-compiling=$!
-basedpyright
-wait "$linting"
-wait "$compiling" || true # the tests themselves will say what is wrong
-python -m pytest -n 3 --dist loadfile --no-loadscope-reorder "$@"
+types=$(mktemp)
+basedpyright >"$types" &
+typing=$!
+trap 'kill "$typing" 2>/dev/null || true; rm "$types"' EXIT
+lint
+if [[ ! -e tests/__pycache__/all ]]; then # compile the tests once, for all processes of the tests
+  if python -m pytest -q --collect-only >/dev/null; then touch tests/__pycache__/all; fi
+fi
+status=0
+python -m pytest -n 3 --dist loadfile --no-loadscope-reorder "$@" || status=1
+wait "$typing" || status=1
+cat "$types"
+exit "$status"

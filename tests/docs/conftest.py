@@ -1,8 +1,11 @@
 """The built site of the manual."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.support.docs.blocks import DOCS
+from tests.support.made_once import made_once
 
 
 @pytest.fixture(scope="session")
@@ -12,6 +15,7 @@ def site(tmp_path_factory):
     from mkdocs.commands.build import build
     from mkdocs.config import load_config
 
-    folder = tmp_path_factory.mktemp("site")
-    build(load_config(str(DOCS.parent / "mkdocs.yml"), site_dir=str(folder), strict=True))
-    return folder
+    def make(folder: Path) -> None:
+        build(load_config(str(DOCS.parent / "mkdocs.yml"), site_dir=str(folder), strict=True))
+
+    return made_once(tmp_path_factory, "site", make)

@@ -1,16 +1,15 @@
 """A server of an untrained model that can stream, and speech-like samples."""
 
-import fcntl
-import os
-import shutil
 import sys
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
 
 import wenet_uio
 from tests.addons.listen.conftest import bursts, write_model
+from tests.support.made_once import made_once
 from tests.support.serve.browser import Visitor
 from tests.support.serve.clients import served
 from tests.support.serve.trained_digits import train_model
@@ -34,19 +33,9 @@ def recogniser(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def trained(corpora, tmp_path_factory):
-    """Folder of a model that was trained on digits; see trained_digits.py. All processes of the
-    tests share it.
-    """
-    root = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        root = root.parent
-    folder = root / "trained_digits"
-    with open(root / "trained_digits.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "final.pt").exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            train_model(corpora / "fsdd" / "recordings", folder)
-    return folder
+    """Folder of a model that was trained on digits; see trained_digits.py."""
+    recordings = corpora / "fsdd/recordings"
+    return made_once(tmp_path_factory, "trained_digits", partial(train_model, recordings))
 
 
 @pytest.fixture(scope="module")
