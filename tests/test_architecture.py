@@ -71,8 +71,9 @@ def test_no_two_modules_name_each_other_in_annotations():
     """As the test above, with imports for types. Public faces are left out: their imports for types
     are the names that they load when they are used.
     """
-    names = {name: path for name, path in modules().items() if path.name != "__init__.py"}
-    imports = {name: imports_of(path, modules()) & names.keys() for name, path in names.items()}
+    every = modules()
+    names = {name: path for name, path in every.items() if path.name != "__init__.py"}
+    imports = {name: imports_of(path, every) & names.keys() for name, path in names.items()}
     left = dict(imports)
     while leaves := [name for name, needed in left.items() if not needed & left.keys() - {name}]:
         for name in leaves:

@@ -51,7 +51,7 @@ def said(line):
 def test_a_round_trip_keeps_key_audio_text_and_segment(lines, tmp_path, first, second):
     if "lhotse" in (first, second):
         pytest.importorskip("lhotse")
-    executor = Executor()
+    executor = Executor(1, "threads")
     start, there, back = (
         tmp_path / f"{number}.{NAMES[form]}" for number, form in enumerate((first, second, first))
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import preloaded
 from tests.support.models.small_whisper import write_openai
 from wenet_uio.config import load_config
 
@@ -51,7 +52,7 @@ def recipe(tmp_path):
         return subprocess.run(
             ["bash", os.path.relpath(folder / "run.sh", cwd), *arguments],
             cwd=cwd,
-            env=os.environ | {"PATH": f"{TOOLS}:{os.environ['PATH']}"},
+            env=preloaded.on_path(os.environ | {"PATH": f"{TOOLS}:{os.environ['PATH']}"}),
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
