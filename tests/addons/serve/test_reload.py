@@ -145,6 +145,31 @@ def test_a_part_that_cannot_be_read_again_stays_as_it_was_and_is_named(
     assert error.startswith(f"error: reload: the old {broken} stays in use: ")
 
 
+def test_files_that_change_while_they_are_read_are_read_once_more(recogniser):
+    """However often SIGHUP comes meanwhile."""
+    go_on, begun = threading.Event(), []
+
+    def load():
+        begun.append(1)
+        go_on.wait(60)
+        return recogniser
+
+    async def reload(server):
+        reloading = Reloading(server, Sources(load, lambda: None, None))
+        reloading.ask()
+        while not begun:
+            await asyncio.sleep(0.01)
+        for _ in range(3):
+            reloading.ask()
+        go_on.set()
+        await vars(reloading)["_running"]
+
+    with served(recogniser, ServeOptions()) as running:
+        loop = vars(vars(running.server)["_engine"])["_loop"]
+        asyncio.run_coroutine_threadsafe(reload(running.server), loop).result(60)
+    assert len(begun) == 2
+
+
 def test_a_wrong_line_of_the_token_file_leaves_all_old_tokens(recogniser, speech):
     with served(recogniser, ServeOptions(token="old")) as running:
         with pytest.raises(ValueError, match="stream: expected name, streams or seconds_a_minute"):

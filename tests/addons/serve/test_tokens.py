@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.addons.serve.test_transcriptions import encoded
 from tests.support.serve.clients import START, sentences, served, speak
 from tests.support.serve.strangers import PATH
+from wenet_uio.addons.serve.command import read_token
 from wenet_uio.addons.serve.messages import LimitError
 from wenet_uio.addons.serve.options import Limits, ServeOptions
 from wenet_uio.addons.serve.tokens import (
@@ -63,6 +64,18 @@ def test_a_wrong_line_is_named_and_its_token_is_not(text, message):
     with pytest.raises(ValueError, match="^" + re.escape(message)) as raised:
         parse_tokens(text, "tokens")
     assert len(str(raised.value)) < 200
+
+
+def test_a_token_file_of_any_editor_is_read_and_one_that_is_no_text_is_named(tmp_path):
+    file = tmp_path / "tokens"
+    file.write_bytes(b"\xef\xbb\xbfsecret\r\nother name=page\r\n")
+    assert parse_tokens(read_token(str(file)), "tokens") == [
+        TokenLimits("secret", "token1"),
+        TokenLimits("other", "page"),
+    ]
+    file.write_bytes(b"secret\xff")
+    with pytest.raises(ValueError, match=f"{file}: expected a text in UTF-8"):
+        read_token(str(file))
 
 
 def test_a_token_is_not_shown_by_its_limits():

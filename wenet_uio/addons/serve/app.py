@@ -289,6 +289,8 @@ class Server:
         if self._engine is not None:
             self._engine.stop()
             await asyncio.to_thread(self._engine.join)
+        for task in self._retiring:
+            task.cancel()
         for model in self._models:
             model.transcriptions.close()
         await asyncio.to_thread(self._access_log.close)

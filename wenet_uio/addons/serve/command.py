@@ -250,7 +250,12 @@ def read_token(file: str | None) -> str | None:
         OSError: the file cannot be read.
         ValueError: there is no token, or a line is wrong.
     """
-    token = Path(file).read_text(encoding="utf-8") if file else os.environ.get(TOKEN)
+    token = os.environ.get(TOKEN)
+    if file:
+        try:
+            token = Path(file).read_text(encoding="utf-8-sig")  # editors may begin with a mark
+        except UnicodeDecodeError:
+            raise ValueError(f"{file}: expected a text in UTF-8") from None
     if token is not None:
         parse_tokens(token, file or TOKEN)
     return token
