@@ -13,7 +13,8 @@ up if its p95 is below a chunk. throughput: clients that send as fast as it is t
 per CPU second of the server. Both compare all final texts with those of a stream alone in this
 process. memory: streams of --minutes each, as fast as it is taken, speech and silence in turn;
 resident memory of the server. faults: clients that vanish at random places, malformed frames and
-floods, while another client speaks.
+floods, while another client speaks. mixed: clients at the pace of speech, alone and beside a recording
+of --hours and short ones.
 
     python lab/benchmark/serve.py --json
     python lab/benchmark/serve.py --model exp/conformer --parts delay --clients 1 8 16 32 64
@@ -42,11 +43,12 @@ import torch
 from provenance import benchmark_parser, provenance, settings
 from serve_clients import CHUNK_SECONDS, RATE, Heard, Talk, delays_of, speak_on, speak_together
 from serve_faults import flood_all, vanish_often
+from serve_mixed import encode_long, encode_short, measure_mixed
 from serve_model import MODE, join_recordings, talks_of, write_model
 
 from wenet_uio.base.cli import run
 
-PARTS = ("delay", "throughput", "memory", "faults")
+PARTS = ("delay", "throughput", "memory", "faults", "mixed")
 STREAMS = 3
 """Streams of the part memory."""
 TALKS = 8
@@ -95,6 +97,11 @@ class ServerProcess:
 
         self._process.kill()
         raise ValueError(f"the server did not start: {self.text[-2000:]}")
+
+    @property
+    def pid(self) -> int:
+        """Number of the process."""
+        return self._process.pid
 
     @property
     def text(self) -> str:
@@ -290,6 +297,12 @@ def parse_arguments() -> argparse.Namespace:
         help="audio of a stream in the part memory (default: %(default)s)",
     )
     parser.add_argument(
+        "--hours",
+        type=float,
+        default=4,
+        help="length of the long recording in the part mixed (default: %(default)s)",
+    )
+    parser.add_argument(
         "--vanish", type=int, default=1000, help="clients that vanish (default: %(default)s)"
     )
     parser.add_argument(
@@ -310,7 +323,7 @@ def parse_arguments() -> argparse.Namespace:
     args = parser.parse_args()
     if args.quick:
         args.clients, args.seconds, args.minutes, args.vanish = [1, 4], 2.0, 0.5, 10
-        args.flood_seconds, args.blocks, args.width = 0.3, 1, 16
+        args.flood_seconds, args.blocks, args.width, args.hours = 0.3, 1, 16, 0.2
 
     args.audio = args.audio or os.environ.get("WENET_UIO_CORPORA")
     if not args.audio:
@@ -338,6 +351,10 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
                         measure_clients(server, talks, clients, real_time=real_time)
                     )
                     print(f"{part}: {json.dumps(report[part][-1])}", flush=True)
+
+        if "mixed" in args.parts:
+            uploads = encode_long(speech, args.hours), encode_short(speech)
+            report["mixed"] = measure_mixed(server, talks, args.clients, uploads)
 
         if "faults" in args.parts:
             report["faults"] = measure_faults(server, talks[0], args.vanish, args.flood_seconds)

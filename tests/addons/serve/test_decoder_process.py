@@ -159,6 +159,21 @@ def test_decoders_end_when_the_server_is_killed():
     assert until(lambda: not any(is_running(number) for number in numbers))
 
 
+def test_a_decoder_has_no_token_and_no_file_of_the_server(monkeypatch, tmp_path):
+    monkeypatch.setenv("WENET_UIO_SERVE_TOKEN", "secret-of-the-server")
+    mine = DecoderProcesses()
+    with open(tmp_path / "file", "w") as file, mine.decode(WAV):
+        os.set_inheritable(file.fileno(), True)
+        (decoder,) = decoders(mine)
+        variables = Path(f"/proc/{decoder}/environ").read_bytes()
+        opened = [os.readlink(link) for link in Path(f"/proc/{decoder}/fd").iterdir()]
+    mine.stop()
+    assert b"secret" not in variables
+    assert [name for name in opened if str(tmp_path) in name] == []
+    # its connection, and the standard streams without the connection of the process that forks
+    assert sum(name.startswith("socket:") for name in opened) == 1
+
+
 def is_running(process):
     try:
         return Path(f"/proc/{process}/stat").read_text().split()[2] != "Z"

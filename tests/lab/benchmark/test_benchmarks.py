@@ -356,11 +356,17 @@ def test_serve_measures_clients_that_speak_and_withstands_those_that_do_harm(tmp
     )
     assert all(row["partials"] > 0 and row["partial_p95_s"] > 0 for row in report["delay"])
     assert report["memory"]["by_minutes_mb"]
+    mixed = report["mixed"]
+    assert [(row["clients"], row["uploads"]) for row in mixed] == [
+        (clients, uploads) for uploads in (False, True) for clients in (1, 4)
+    ]
+    assert all(row["thrown_out"] == row["differ"] == 0 for row in mixed)
+    assert all(row["short_refused"] == 0 and row["short_texts"] == 1 for row in mixed[2:])
     faults = report["faults"]
     nothing = {"connections": 0, "clients": 0, "streams": 0, "uploads": 0}
     for held in (faults["after"], faults["after_floods"]):
-        assert held == held | nothing | {
-            name: faults["before"][name] for name in ("files", "threads")
-        }
+        assert held == held | nothing | {"files": faults["before"]["files"]}
+        # The threads of recordings stay, up to one for each of --max_uploads.
+        assert held["threads"] <= faults["before"]["threads"] + 8
     assert faults["text_is_unchanged"]
     assert faults["errors_logged"] == 0

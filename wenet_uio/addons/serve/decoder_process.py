@@ -27,6 +27,9 @@ LOOK_SECONDS = 0.5
 """Seconds between two looks whether anybody still waits for the recording."""
 MOST_ANSWER_BYTES = 1 << 20
 WORKER = "wenet_uio.addons.serve.decoder_worker"
+VARIABLES = ("PATH", "PYTHONHOME", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LD_PRELOAD", "LANG")
+"""Variables of the environment that the processes get. Others may be secrets, such as the token."""
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 class DecoderProcesses:
@@ -83,12 +86,13 @@ class DecoderProcesses:
         """Return the connection to the process that forks, which is started if it does not run."""
         if self._forker is None or self._forker.poll() is not None or self._to_forker is None:
             self._to_forker, of_forker = socket.socketpair()
+            kept = {name: os.environ[name] for name in VARIABLES if name in os.environ}
             with of_forker:
                 self._forker = subprocess.Popen(
                     [sys.executable, "-m", WORKER],
                     stdin=of_forker.fileno(),
                     stdout=subprocess.DEVNULL,
-                    env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                    env={**kept, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(sys.path)},
                 )
 
         return self._to_forker
