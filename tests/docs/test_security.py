@@ -122,6 +122,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "Audio and texts of clients are not written": (
         "addons/serve/test_visits.py::test_each_request_has_a_line_and_no_text_of_a_client_is_in_it",
+        "addons/serve/test_client_bytes.py::test_a_form_that_cannot_be_read_is_refused_and_is_not_in_the_log",
         "audio/test_claimed_size.py::test_bytes_in_memory_are_read_without_a_file_on_a_disk",
     ),
     "Hostile messages are refused at both doors": (

@@ -15,8 +15,8 @@ from tests.addons.serve.test_transcriptions import encoded, post
 from tests.audio.test_claimed_size import flac_of_unknown_length
 from tests.support.serve.clients import openai_client, served
 from wenet_uio.addons.serve.options import Limits, ServeOptions
+from wenet_uio.addons.serve.transcriptions import Transcriptions
 from wenet_uio.addons.serve.uploads import MOST_FIELD_BYTES, MOST_PARTS
-from wenet_uio.audio.decoders import AvDecoder
 
 PATH = "/v1/audio/transcriptions"
 BOUNDARY = {"Content-Type": "multipart/form-data; boundary=x"}
@@ -191,20 +191,18 @@ def test_the_audio_of_all_channels_of_a_recording_is_limited(
         assert not message or answer["error"]["message"] == message
 
 
-def test_silence_of_unknown_length_is_refused_before_it_is_decoded(recogniser):
+def test_silence_of_unknown_length_is_refused_before_it_is_decoded(recogniser, monkeypatch):
     """10 minutes with a limit of 10 s stand for 10 hours: 2 MB of FLAC."""
     body = form(flac_of_unknown_length(np.zeros((9_600_000, 1), np.int16)))
+    decoded = []
+    check = Transcriptions._check_length
+
+    def noted(transcriptions, info):
+        decoded.append(info.num_samples)
+        check(transcriptions, info)
+
+    monkeypatch.setattr(Transcriptions, "_check_length", noted)
     with served(recogniser, ServeOptions(limits=Limits(max_seconds=10.0))) as running:
-        decoded = AvDecoder._decode_frames
-        frames = []
-
-        def counted(decoder):
-            for rate, samples in decoded(decoder):
-                frames.append(samples.shape[1])
-                yield rate, samples
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(AvDecoder, "_decode_frames", counted)
-            status, answer = answer_to(running, body)
-    assert (status, "10 s of audio" in answer["error"]["message"]) == (413, True)
-    assert sum(frames) < 11 * 16000
+        status, answer = answer_to(running, body)
+    assert (status, answer["error"]["message"]) == (413, "a recording may have 10 s of audio")
+    assert 10 * 16000 < decoded[0] < 11 * 16000

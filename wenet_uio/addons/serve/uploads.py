@@ -30,6 +30,8 @@ MOST_PARTS = 1200
 MOST_LINE_BYTES = 1 << 19
 """Bytes of the lines of a form outside of its fields: boundaries, headers, and what stands before
 the first boundary."""
+LINE_BYTES = 32
+"""Bytes as which a shorter line counts, so that lines of nothing take no long time."""
 TURN = 16
 """Calls of the parser of a form after which other clients have a turn: what has arrived already is
 parsed without waiting."""
@@ -161,7 +163,7 @@ class FormBody:
         """
         await self._let_others_work()
         line = await self._body.readline(**options)
-        self._room -= len(line)
+        self._room -= max(len(line), LINE_BYTES)
         if self._room < 0:
             raise LimitError(
                 "max_upload_bytes",
