@@ -139,9 +139,8 @@ def check_tars(folder, tars, times):
     (folder / "sound.tar").write_bytes(sample("sound") + END)
     for name, data in damaged(tars, times):
         (folder / "a.tar").write_bytes(data)
-        build_index(str(data_list), "shard")
         try:
-            keys = keys_that_are_read(open_list(str(data_list), "shard"))
+            keys = keys_that_are_read(build_and_open(data_list))
         except Exception as error:
             raise AssertionError(f"{name}: {error!r}") from error
         assert "sound" in keys, name
@@ -154,7 +153,7 @@ def keys_that_are_read(corpus):
             try:
                 keys.add(corpus.read(SampleRef(shard, row)).key)
             except ListError as error:
-                assert ".tar: " in str(error)
+                assert ".tar" in str(error)
     return keys
 
 
@@ -169,9 +168,33 @@ def check_indexes(folder, times):
             raise AssertionError(f"{name}: {error!r}") from error
 
 
+def check_index_of_tar(folder, times):
+    """The index beside a tar; that of the list is made again."""
+    tar = folder / "a.tar"
+    tar.write_bytes(sample("a") + sample("b") + END)
+    data_list = folder / "data.list"
+    data_list.write_text(f"{tar}\n")
+    build_index(str(data_list), "shard")
+    place = folder / "a.tar.idx"
+    for name, data in damaged({"index": place.read_bytes()}, times):
+        place.write_bytes(data)
+        try:
+            keys_that_are_read(build_and_open(data_list))
+        except ListError as error:
+            assert str(error).startswith(f"{data_list}: "), name
+        except Exception as error:
+            raise AssertionError(f"{name}: {error!r}") from error
+
+
+def build_and_open(data_list):
+    build_index(str(data_list), "shard")
+    return open_list(str(data_list), "shard")
+
+
 def test_damaged_containers_are_read_or_refused_by_name(tmp_path):
     check_containers(60)
     check_indexes(tmp_path, 100)
+    check_index_of_tar(tmp_path, 60)
     check_tars(tmp_path, sound_tars(), 12)
 
 
@@ -179,4 +202,5 @@ def test_damaged_containers_are_read_or_refused_by_name(tmp_path):
 def test_many_damaged_containers_are_read_or_refused_by_name(tmp_path):
     check_containers(5000)
     check_indexes(tmp_path, 5000)
+    check_index_of_tar(tmp_path, 1000)
     check_tars(tmp_path, sound_tars() | hostile_tars(), 60)

@@ -105,7 +105,8 @@ class Rows:
     def key(self, row: int) -> str:
         """Return the key of a sample, as one word."""
         start = int(self.key_end[row - 1]) if row else self.key_start
-        return as_word(self.keys[start : int(self.key_end[row])].tobytes().decode())
+        key = self.keys[start : int(self.key_end[row])].tobytes()
+        return as_word(key.decode(errors="backslashreplace"))  # whatever a damaged index has
 
     def columns(self) -> dict[str, np.ndarray]:
         """Return the arrays for `write_columns`; only for rows that include the first sample of
@@ -228,7 +229,7 @@ def read_index(path: str | Path, *, one_of_many: bool = False) -> StoredIndex:
     Raises:
         ValueError: the file is no index, or is damaged.
     """
-    return _parse_index(*read_columns(path, one_of_many=one_of_many))
+    return _parse_index(path, *read_columns(path, one_of_many=one_of_many))
 
 
 def find_index(path: str | Path, *, one_of_many: bool = False) -> StoredIndex | None:
@@ -236,12 +237,32 @@ def find_index(path: str | Path, *, one_of_many: bool = False) -> StoredIndex | 
     version.
     """
     columns = find_columns(path, one_of_many=one_of_many)
-    return None if columns is None else _parse_index(*columns)
+    try:
+        return None if columns is None else _parse_index(path, *columns)
+    except ValueError:
+        return None
 
 
-def _parse_index(columns: dict[str, np.ndarray], meta: dict[str, Any]) -> StoredIndex:
-    bad = [(key, reason) for key, reason in meta.pop("bad")]
-    rows = Rows(**columns, key_start=0, tar_pages=meta.pop("tar_pages"))
+def _parse_index(
+    path: str | Path, columns: dict[str, np.ndarray], meta: dict[str, Any]
+) -> StoredIndex:
+    """Return the index of a shard from the content of its file.
+
+    Raises:
+        ValueError: a name, a type or a length is not that of an index.
+    """
+    try:
+        bad = [(key, reason) for key, reason in meta.pop("bad")]
+        rows = Rows(**columns, key_start=0, tar_pages=meta.pop("tar_pages"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path}: its header is damaged ({error}); delete it to have it rebuilt"
+        ) from None
+
+    for name, dtype in COLUMNS.items():
+        column = getattr(rows, name)
+        if column.dtype != dtype or len(column) != len(rows):
+            raise ValueError(f"{path}: its column {name} is damaged; delete it to have it rebuilt")
     return StoredIndex(rows, bad, meta)
 
 
