@@ -239,9 +239,16 @@ def spoiled(pattern, draw):
 
 @pytest.fixture(scope="module")
 def strict(recogniser):
-    limits = Limits(
-        max_clients=2, max_message_bytes=4096, max_seconds=3, idle_seconds=0.5, send_seconds=0.5
-    )
+    limits = Limits(max_clients=2, max_message_bytes=4096, max_seconds=3)
+    options = ServeOptions(endpoints={}, limits=limits, token="secret")
+    with served(recogniser, options) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def hasty(recogniser):
+    """A server that soon gives up a client that sends nothing or reads nothing."""
+    limits = Limits(idle_seconds=0.5, send_seconds=0.5)
     options = ServeOptions(endpoints={}, limits=limits, token="secret")
     with served(recogniser, options, send_buffer=4096) as running:
         yield running
@@ -262,7 +269,7 @@ async def close_of(url, *messages, protocols=(), headers=None):
         return events[-1]["error"], socket.close_code
 
 
-def test_the_limits_of_a_stream_hold_for_a_realtime_session(strict, speech):
+def test_the_limits_of_a_stream_hold_for_a_realtime_session(strict, hasty, speech):
     parts = [event(APPEND, audio=base64_of(speech[:1200])) for _ in range(80)]
     error, code = asyncio.run(close_of(strict.url, *parts))
     assert (error["code"], code) == ("max_seconds", aiohttp.WSCloseCode.POLICY_VIOLATION)
@@ -270,7 +277,7 @@ def test_the_limits_of_a_stream_hold_for_a_realtime_session(strict, speech):
     for size in (4097, 30_000_000):
         error, code = asyncio.run(close_of(strict.url, "x" * size))
         assert (error["code"], code) == ("max_message_bytes", aiohttp.WSCloseCode.MESSAGE_TOO_BIG)
-    error, _ = asyncio.run(close_of(strict.url))
+    error, _ = asyncio.run(close_of(hasty.url))
     assert (error["code"], error["message"]) == ("idle_seconds", "no message for 0.5 s")
     assert until(lambda: not strict.server._clients)
 
@@ -307,9 +314,9 @@ def test_a_realtime_session_needs_the_token_the_origin_and_a_place(strict):
     assert until(lambda: not strict.server._clients)
 
 
-def test_refused_events_and_empty_audio_keep_no_place(strict):
+def test_refused_events_and_empty_audio_keep_no_place(hasty):
     async def stay():
-        url, bearer = strict.socket_url + "/v1/realtime", {"Authorization": "Bearer secret"}
+        url, bearer = hasty.socket_url + "/v1/realtime", {"Authorization": "Bearer secret"}
         async with (
             aiohttp.ClientSession() as client,
             client.ws_connect(url, headers=bearer) as door,
@@ -331,18 +338,18 @@ def test_refused_events_and_empty_audio_keep_no_place(strict):
 
 
 def test_a_browser_gives_the_token_as_a_subprotocol_and_it_is_not_logged(
-    strict, caplog, monkeypatch
+    hasty, caplog, monkeypatch
 ):
     names = ("realtime", "openai-insecure-api-key.secret")
-    error, _ = asyncio.run(close_of(strict.url, protocols=names, headers={}))
+    error, _ = asyncio.run(close_of(hasty.url, protocols=names, headers={}))
     assert error["code"] == "idle_seconds"
     with pytest.raises(aiohttp.WSServerHandshakeError, match="401"):
-        asyncio.run(close_of(strict.url, protocols=(names[0], names[1] + "x"), headers={}))
+        asyncio.run(close_of(hasty.url, protocols=(names[0], names[1] + "x"), headers={}))
     monkeypatch.setattr(logging.getLogger("aiohttp.websocket"), "level", logging.NOTSET)
     with monkeypatch.context() as patch:  # filters of handlers would stay
         patch.setattr(logging.getLogger(), "handlers", [])
         keep_texts_out_of_log()
-    asyncio.run(other_protocol(strict.socket_url, names[1]))
+    asyncio.run(other_protocol(hasty.socket_url, names[1]))
     assert "secret" not in caplog.text
 
 
@@ -378,18 +385,18 @@ def test_a_session_whose_keywords_a_new_model_cannot_spell_goes_on(recogniser, s
     ]
 
 
-def test_a_client_that_reads_no_errors_is_disconnected_and_they_take_no_memory(strict):
-    assert until(lambda: not strict.server._sessions)
-    socket = raw_socket(strict.socket_url, 2048, "/v1/realtime", "secret")
+def test_a_client_that_reads_no_errors_is_disconnected_and_they_take_no_memory(hasty):
+    assert until(lambda: not hasty.server._sessions)
+    socket = raw_socket(hasty.socket_url, 2048, "/v1/realtime", "secret")
     socket.settimeout(30)
-    (session,) = strict.server._sessions
+    (session,) = hasty.server._sessions
     with pytest.raises(ConnectionError):
         for _ in range(10_000_000):
             socket.sendall(frame(1, b"{}") * 100)
     socket.close()
-    assert until(lambda: not strict.server._sessions)
+    assert until(lambda: not hasty.server._sessions)
     assert len(session._unsent) <= MOST_REPLIES + 1
-    refused = vars(strict.server)["_metrics"].refused.labels("send_seconds")
+    refused = vars(hasty.server)["_metrics"].refused.labels("send_seconds")
     assert refused._value.get() == 1
 
 

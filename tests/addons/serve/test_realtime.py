@@ -165,6 +165,7 @@ def test_audio_that_is_cleared_is_in_no_text_and_its_time_counts(ruled, speech):
     assert start(cleared[place:]) == 6000 + start(plain)
 
 
+@pytest.mark.third
 @pytest.mark.parametrize(("name", "kind"), [("g711_ulaw", "ULAW"), ("audio/pcma", "ALAW")])
 def test_g711_is_decoded(server, speech, tmp_path, name, kind):
     path = tmp_path / "talk.raw"
