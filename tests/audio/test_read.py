@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 import soundfile
@@ -300,6 +301,33 @@ def test_every_real_file_decodes_as_expected_or_is_refused_with_a_reason(corpora
             expected = COUNTED.get(name, float(row["duration"]) * rate)
             assert claimed == pytest.approx(expected, abs=0.0006 * rate)
         assert claimed == decoded, name
+
+
+def film(container, codec):
+    """A film: five pictures by this codec, and the TONE."""
+    file = io.BytesIO()
+    with av.open(file, "w", format=container) as made:
+        pictures = made.add_stream(codec, rate=25, width=64, height=64, pix_fmt="yuv420p")
+        sound = made.add_stream("pcm_s16le", rate=16000, layout="mono")
+        for _ in range(5):
+            made.mux(pictures.encode(av.VideoFrame(64, 64, "yuv420p")))
+        frame = av.AudioFrame.from_ndarray(TONE[None], format="s16", layout="mono")
+        frame.sample_rate = 16000
+        made.mux(sound.encode(frame))
+        made.mux([*pictures.encode(), *sound.encode()])
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("container", "codec"), [("avi", "magicyuv"), ("matroska", "ffv1"), ("avi", "mpeg4")]
+)
+def test_pictures_of_a_film_are_not_decoded(container, codec):
+    """Pictures of a film can overflow a buffer of FFmpeg's decoders (CVE-2026-8461)."""
+    decoder = AvDecoder(io.BytesIO(film(container, codec)), container, is_whole=True)
+    assert np.array_equal(decoder.read(Excerpt(0, None, 0)), TONE)
+    # The form of the pixels is known as soon as a picture is decoded.
+    assert decoder._container.streams.video[0].codec_context.pix_fmt is None
+    decoder.close()
 
 
 @pytest.mark.skipif(not by_ffmpeg.HAS_FFMPEG, reason="needs ffmpeg")

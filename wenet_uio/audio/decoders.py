@@ -6,7 +6,9 @@ import io
 import itertools
 import math
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import BinaryIO, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -380,6 +382,24 @@ class _Frame(NamedTuple):
         return self.start + self.samples.shape[1]
 
 
+@lru_cache(maxsize=1)
+def _audio_decoders() -> list[str]:
+    """Return the names of FFmpeg's decoders of audio.
+
+    FFmpeg decodes frames of all streams while it opens a file. Most of its flaws are in decoders of
+    pictures, which a film of a stranger would reach.
+    """
+    from av.codec import Codec, codecs_available
+
+    names: list[str] = []
+    for name in sorted(codecs_available):
+        with suppress(ValueError):  # it encodes only
+            codec = Codec(name, "r")
+            if codec.type == "audio":
+                names.append(codec.name)
+    return names
+
+
 class AvDecoder:
     """Reads the formats of FFmpeg through PyAV.
 
@@ -411,7 +431,13 @@ class AvDecoder:
         self._error = av.error.FFmpegError
         self._is_whole = is_whole
         try:
-            self._container = av.open(stream, "r", format=container, metadata_errors="ignore")
+            self._container = av.open(
+                stream,
+                "r",
+                format=container,
+                options={"codec_whitelist": ",".join(_audio_decoders())},
+                metadata_errors="ignore",
+            )
         except av.error.FFmpegError as error:
             raise AudioError(f"{container}: {error.strerror}") from None
 
