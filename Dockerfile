@@ -9,7 +9,9 @@
 #   docker run -p 10086:10086 -v "$PWD/exp/run:/model:ro" -v "$PWD/tokens:/tokens:ro" wenet_uio \
 #       wenet-uio serve --host 0.0.0.0 --model /model --token_file /tokens
 
-FROM python:3.11-slim-bookworm
+# The digest is that of the image for all platforms. Renew it for newer packages of the system:
+# docker buildx imagetools inspect python:3.11-slim-bookworm
+FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
 
 ARG TORCH_INDEX=
 ARG PACKAGES=
@@ -23,7 +25,7 @@ SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
 COPY path.sh requirements.txt ./
 COPY requirements requirements
 COPY tools/setup_env.sh tools/check_requirements.py tools/
-RUN PIP_EXTRA_INDEX_URL="$TORCH_INDEX" && export PIP_EXTRA_INDEX_URL && . ./path.sh && need_packages $EXTRAS
+RUN export PIP_EXTRA_INDEX_URL="$TORCH_INDEX" PIP_CONSTRAINT=requirements/tested.txt && . ./path.sh && need_packages $EXTRAS
 
 # Optional packages of the system, in the versions of the base image's distribution
 # hadolint ignore=DL3008

@@ -54,6 +54,13 @@ def test_packages_are_installed_from_the_files_that_are_copied_first(tmp_path):
     assert ran.stdout.strip().endswith("/bin/python")
 
 
+def test_the_base_image_is_named_by_its_digest_and_packages_by_the_versions_that_were_tested():
+    steps = instructions()
+    assert re.fullmatch(r"\S+:\S+@sha256:[0-9a-f]{64}", dict(steps)["FROM"])
+    first_run = next(value for name, value in steps if name == "RUN")
+    assert "PIP_CONSTRAINT=requirements/tested.txt" in first_run
+
+
 def test_every_file_that_the_image_needs_is_in_it():
     ignored = (ROOT / ".dockerignore").read_text().split()
     needed = {"path.sh", "requirements.txt", "requirements", "tools", "wenet_uio", "examples"}

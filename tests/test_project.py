@@ -7,6 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
+from packaging.utils import canonicalize_name
+
+from tests.support.lowest_versions import lowest_version, requirements_of
 
 ROOT = Path(__file__).resolve().parents[1]
 READMES = [ROOT / "README.md", ROOT / "README.zh.md", ROOT / "lab" / "guarantees" / "README.md"]
@@ -17,7 +20,8 @@ READMES += [
 ]
 READMES += sorted(ROOT.glob("examples/*/*/README.md"))
 REQUIREMENTS = [ROOT / "requirements.txt"]
-REQUIREMENTS += (ROOT / "requirements").glob("*.txt")
+TESTED = ROOT / "requirements" / "tested.txt"
+REQUIREMENTS += set((ROOT / "requirements").glob("*.txt")) - {TESTED}
 REQUIREMENTS += [
     path
     for part in ("tests", "tools", "lab", "examples")
@@ -32,6 +36,44 @@ def test_every_requirement_has_its_reason_above_it(path):
     for reason, requirement in zip(lines[::2], lines[1::2], strict=True):
         assert reason.startswith("# ")
         assert re.match(r"[a-z]", requirement)
+
+
+def recorded_versions():
+    lines = TESTED.read_text(encoding="utf-8").splitlines()
+    pairs = [line.partition("==")[::2] for line in lines if not line.startswith("#")]
+    return {canonicalize_name(name): version for name, version in pairs}
+
+
+def test_every_tested_version_is_allowed_by_the_requirements():
+    versions = recorded_versions()
+    for path in REQUIREMENTS:
+        for requirement in requirements_of([path]):
+            version = versions.get(canonicalize_name(requirement.name))
+            assert version is None or version in requirement.specifier, (path.name, requirement)
+
+
+def test_the_packages_that_the_tests_install_have_a_tested_version():
+    script = (ROOT / "tests" / "run.sh").read_text().replace("\\\n", " ")
+    [files] = re.findall(r"^need_packages (.*)$", script, re.MULTILINE)
+    installed = requirements_of(ROOT / file for file in ["requirements.txt", *files.split()])
+    assert len(installed) > 50
+    names = {canonicalize_name(requirement.name) for requirement in installed}
+    assert names <= recorded_versions().keys()
+
+
+def test_every_library_that_reads_bytes_of_strangers_states_its_lowest_version():
+    """Those versions have no published flaw that can be reached. tests/lowest.sh runs with them."""
+    script = (ROOT / "tests" / "lowest.sh").read_text()
+    [extras] = re.findall(r"files=\(requirements.txt requirements/\{(.*)\}.txt\)", script)
+    files = ["requirements.txt", *(f"requirements/{extra}.txt" for extra in extras.split(","))]
+    bounded = requirements_of(ROOT / file for file in files)
+    assert [each.name for each in bounded if lowest_version(each) is None] == []
+    strangers = {
+        *("aiohttp", "av", "fsspec", "jinja2", "lhotse", "onnx", "onnxruntime", "pillow"),
+        *("pyarrow", "pyyaml", "requests", "sentencepiece", "soundfile", "tiktoken"),
+        *("tokenizers", "torch", "urllib3"),
+    }
+    assert strangers <= {each.name for each in bounded}
 
 
 def test_torch_and_torchaudio_are_exactly_the_same_release():

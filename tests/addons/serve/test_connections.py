@@ -157,6 +157,26 @@ def test_little_is_read_of_a_socket_before_it_starts(recogniser, monkeypatch):
         raw.close()
 
 
+def test_little_is_read_of_a_client_that_asks_much_and_reads_nothing(recogniser, monkeypatch):
+    """aiohttp before 3.14.1 keeps each of these requests (CVE-2026-54273)."""
+    arrived = []
+    receive = Connection.data_received
+
+    def counted(connection, data):
+        arrived.append(len(data))
+        receive(connection, data)
+
+    monkeypatch.setattr(Connection, "data_received", counted)
+    with served(recogniser, ServeOptions()) as server, socket.socket() as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.connect(address(server))
+        raw.settimeout(2)
+        with pytest.raises((TimeoutError, ConnectionError)):
+            raw.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n" * 700_000)
+        assert sum(arrived) < 1 << 20
+        assert asyncio.run(health(server))[0] == 200
+
+
 def test_much_audio_right_behind_the_start_is_read(server, speech):
     """The start is not answered yet when the limit of an unproven socket is reached."""
     content = speech.astype("<i2").tobytes() * 4
