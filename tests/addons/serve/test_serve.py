@@ -1,4 +1,5 @@
 import asyncio
+import io
 import json
 import logging
 import os
@@ -21,7 +22,7 @@ from wenet_uio.addons.listen.load import load_model
 from wenet_uio.addons.serve import command as serve
 from wenet_uio.addons.serve.app import Server
 from wenet_uio.addons.serve.options import ServeOptions
-from wenet_uio.addons.serve.server_loop import is_fault_of_server
+from wenet_uio.addons.serve.server_loop import FullLog, hide_message, is_fault_of_server
 from wenet_uio.addons.serve.server_loop import serve as listen
 
 
@@ -247,3 +248,30 @@ def test_a_server_for_all_machines_needs_a_token_or_open_and_prints_an_address_f
 async def _status(url):
     async with aiohttp.ClientSession() as client, client.get(url) as answer:
         return answer.status
+
+
+def test_an_exception_is_logged_by_type_and_place_without_what_a_client_said():
+    file = io.StringIO()
+    handler = logging.StreamHandler(file)
+    handler.addFilter(hide_message)
+    logger = logging.getLogger("of_this_test")
+    logger.addHandler(handler)
+    logger.propagate = False
+    loop = asyncio.new_event_loop()
+    for said in ("my name is Anna", b"Anna"):
+        try:
+            try:
+                raise KeyError(said)
+            except KeyError as error:
+                raise ValueError(said) from error
+        except ValueError as error:
+            logger.error("error: a stream failed", exc_info=error)
+    monitor = FullLog()
+    root = logging.getLogger("wenet_uio.addons.serve.server_loop")
+    root.addHandler(handler)
+    monitor.take(loop, {"message": "Exception in callback tell('Anna')", "exception": ValueError()})
+    root.removeHandler(handler)
+    loop.close()
+    assert "Anna" not in file.getvalue()
+    assert file.getvalue().count("ValueError\n") == 3
+    assert file.getvalue().count("test_serve.py") == 2
