@@ -69,6 +69,28 @@ def test_a_server_whose_step_hangs_does_not_live_until_the_step_ends(
         assert until(lambda: asked(server, "/live")[0] == 200)
 
 
+def test_a_server_whose_step_hangs_still_stops(recogniser, speech, monkeypatch):
+    go_on, hangs = threading.Event(), threading.Event()
+
+    def hang(_):
+        hangs.set()
+        go_on.wait(120)
+        raise SystemExit  # nobody hears this thread any more
+
+    monkeypatch.setattr(engine_module, "advance", hang)
+    monkeypatch.setattr("wenet_uio.addons.serve.app.JOIN_SECONDS", 0.1)
+
+    async def speak_in_vain(url):
+        async with aiohttp.ClientSession() as client, client.ws_connect(url) as stream:
+            await stream.send_json(START)
+            await stream.send_bytes(speech.tobytes())
+            await asyncio.to_thread(hangs.wait, 60)
+
+    with served(recogniser, ServeOptions()) as server:  # its end is waited for for a minute
+        asyncio.run(speak_in_vain(server.socket_url))
+    go_on.set()
+
+
 def test_a_server_whose_recording_hangs_does_not_live(recogniser, held, speech):
     async def hung():
         async with aiohttp.ClientSession() as client:

@@ -61,6 +61,8 @@ PAUSE = "rule2"
 """Name of the rule by which a pause after words ends an utterance."""
 VANISHED = 499
 """Status for the log, when nobody reads the answer."""
+JOIN_SECONDS = 10.0
+"""Seconds that the end of the server waits for the thread of the streams."""
 RETIRE_SECONDS = 0.5
 """Seconds between two looks whether somebody uses an old model."""
 RETIRE_LOOKS = 20
@@ -288,7 +290,8 @@ class Server:
     async def _stop_engine(self, _: web.Application) -> None:
         if self._engine is not None:
             self._engine.stop()
-            await asyncio.to_thread(self._engine.join)
+            # A thread that hangs ends with the process.
+            await asyncio.to_thread(self._engine.join, JOIN_SECONDS)
         for task in self._retiring:
             task.cancel()
         for model in self._models:
