@@ -12,6 +12,7 @@ from wenet_uio.dataset.formats.data_list import (
     reason_to_skip,
 )
 from wenet_uio.dataset.formats.errors import ListError
+from wenet_uio.dataset.storage.containers import part_of
 
 
 def test_our_names_are_read_and_all_other_fields_are_kept():
@@ -155,3 +156,12 @@ def test_a_byte_order_mark_before_a_text_is_no_part_of_it(name):
     line = parse_raw_line(json.dumps({"key": "a", "wav": "a.wav", name: "\ufeffone\ufeff"}))
     assert line.text == "one\ufeff"
     assert replace(line, text="\ufefftwo").text == "two"
+
+
+@pytest.mark.parametrize("digits", [19, 4300, 4301, 100_000])
+def test_a_number_of_thousands_of_digits_is_named_and_not_converted(digits):
+    number = "9" * digits
+    with pytest.raises(ListError, match="has more than 18 digits") as raised:
+        pair_manifests([f"audio_{number}.tar", "audio_1.tar"], ["manifest.json"])
+    assert len(str(raised.value)) < 200
+    assert part_of(f"corpus.parquet/{number}.tar") is None

@@ -344,6 +344,8 @@ def _number_of(tar: str) -> int:
             f"{tar}: its name has no number, which is needed as the shard_id of its entries in the "
             "manifest"
         )
+    if len(number[1]) > MOST_DIGITS:
+        raise ListError(f"{tar[:80]}…: its number has more than {MOST_DIGITS} digits")
 
     return int(number[1])
 

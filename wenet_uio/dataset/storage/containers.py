@@ -49,7 +49,7 @@ READERS: dict[str, tuple[re.Pattern[str], Reader]] = {
     "litdata": (re.compile(r"(?:.*/)?chunk-\d+-\d+\.bin"), litdata_file),
 }
 """Kind of container -> pattern of its names, and its reader."""
-PART = re.compile(r"(.*)/(\d+)\.tar(\?.*)?")
+PART = re.compile(r"(.*)/(\d{1,18})\.tar(\?.*)?")
 DAMAGE = (
     ArithmeticError,
     LookupError,
