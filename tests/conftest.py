@@ -37,31 +37,42 @@ settings.load_profile("suite")
 
 LONG_FILES = (
     "test_soak.py",
+    "addons/test_absence.py",
     "matrix/test_ends.py",
     "matrix/test_entrances.py",
+    "dataset/test_workers.py",
+    "bin/test_launch.py",
+    "train/test_memory.py",
     "matrix/test_audio.py",
     "matrix/test_starts.py",
     "bin/test_train.py",
+    "bin/test_train_from.py",
+    "train/test_kills.py",
     "test_ray.py",
     "lab/benchmark/test_benchmarks.py",
-    "train/test_engine.py",
-    "dataset/test_workers.py",
-    "train/test_kills.py",
-    "bin/test_train_from.py",
+    "dataset/corpus/test_remote_index.py",
     "addons/publish/test_push.py",
-    "bin/test_launch.py",
-    "examples/test_corpora.py",
-    "examples/test_wenets_document.py",
-    "addons/serve/test_page.py",
+    "train/test_objective.py",
+    "train/test_trackers.py",
     "bin/test_export_jit.py",
-    "train/test_engines.py",
     "dataset/chain/test_compiled.py",
-    "dataset/test_loops_over_ranks.py",
-    "dataset/storage/test_faults.py",
-    "docs/test_how_to.py",
-    "matrix/test_locks.py",
-    "addons/test_absence.py",
+    "docs/test_search.py",
+    "tools/test_setup_env.py",
+    "train/test_engines.py",
+    "train/test_engine.py",
     "addons/listen/test_recogniser.py",
+    "examples/test_corpora.py",
+    "models/test_golden2.py",
+    "models/test_batches.py",
+    "examples/test_recipes.py",
+    "addons/serve/test_page.py",
+    "matrix/test_locks.py",
+    "dataset/storage/test_faults.py",
+    "dataset/storage/test_http_faults.py",
+    "dataset/test_loops_over_ranks.py",
+    "addons/runtimes/test_onnx_graphs.py",
+    "examples/test_wenets_document.py",
+    "docs/test_how_to.py",
 )
 """The longest test files. They start first, so that the processes of the suite end at about the
 same time."""
@@ -117,7 +128,6 @@ def pytest_collection_finish() -> None:
     """Let the garbage collector pass over all that was imported: 0.3 s at each `gc.collect()`, and
     in forked processes a copy of this memory.
     """
-    gc.collect()
     gc.freeze()
     gc.enable()
 

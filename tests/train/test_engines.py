@@ -158,7 +158,7 @@ def test_a_step_from_a_state_and_a_validation_do_not_depend_on_engine_ranks_and_
                 torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+@pytest.mark.parametrize("dtype", ["bf16", pytest.param("fp16", marks=pytest.mark.all)])
 def test_fsdp_in_16_bits_trains_batch_norms_with_the_gradient_of_one_rank_up_to_rounding(
     dtype: str, tmp_path: Path
 ) -> None:
