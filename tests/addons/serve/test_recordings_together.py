@@ -70,7 +70,6 @@ def answers_at_once(server, contents):
     [
         ((), "attention_rescoring"),
         pytest.param((), "ctc_prefix_beam_search", marks=pytest.mark.all),
-        pytest.param((), "attention", marks=pytest.mark.all),
         pytest.param(TRANSDUCER, "rnnt_beam_search", marks=pytest.mark.all),
     ],
 )
