@@ -29,6 +29,7 @@ PACKAGES = (
     "fsspec.core",
     "jinja2",
     "numpy",
+    "onnx",
     "onnxruntime",
     "pydantic.types",
     "requests",
