@@ -345,7 +345,8 @@ def weighted_members(lists: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the paths and the weight of each source, as {key: path, "weight": weight}.
 
     Args:
-        lists: {key of WEIGHTED: its paths}. The first items of all lists are one source, and so on.
+        lists: {key of WEIGHTED: its items}, each a path or [path, weight]. The first items of all
+            lists are one source, and so on; one of them has the weight of the source.
 
     Raises:
         ValueError: the lists differ in length, or not every source has one weight.

@@ -117,24 +117,28 @@ def file_at(wav: str, folders: Sequence[Path]) -> Path | None:
 
 
 def _find_below(audio: Path, wavs: Iterable[str]) -> dict[str, list[Path]]:
-    """Find files below a folder of audio by path and by name, as `find_audio` says."""
+    """Return {name of the table: files below the folder of audio that it may mean}.
+
+    The first kind of match that finds a file counts: path, path without suffix, name without
+    suffix, name. Of files with equal names, those in the folders that the table names are taken.
+    """
     by_path, by_stem, by_name = _index_names(audio)
     files_of: dict[str, list[Path]] = {}
     for wav in wavs:
         name = compose_accents(without_upload(slash_separated(wav)))
         path = Path(name)
         # A dot need not begin a suffix: `a.1` may be `a.1.wav`, which comes before `a.wav`.
-        with_suffix = Path(ensure_audio_suffix(name))
+        named_file = Path(ensure_audio_suffix(name))
 
         candidates = (
             by_path.get(name),
             by_path.get(str(path.with_suffix(""))),
-            by_stem.get(with_suffix.stem),
+            by_stem.get(named_file.stem),
             by_stem.get(path.stem),
             by_name.get(path.name),
         )
         files = next(filter(None, candidates), [])
-        in_its_folders = [file for file in files if _has_folders(file, with_suffix)]
+        in_its_folders = [file for file in files if _has_folders(file, named_file)]
         files_of[wav] = [file.absolute() for file in in_its_folders or files]
 
     return files_of

@@ -27,8 +27,9 @@ width, which cp932 makes of any other text."""
 def guessed_code_page(data: bytes) -> str | None:
     """Return the code page that gives the most likely text; None if no one fits.
 
-    charset-normalizer names the candidates and their disorder. Tables are often too short for its
-    order of them, which is that of the alphabet, so that words of several scripts come first.
+    charset-normalizer names the code pages that fit, and how disordered their texts are. Tables are
+    often too short for its ranking: it knows letters, not words. So the number of rare letters
+    counts first, then that of words that mix scripts, then its own measures.
     """
     lines = [line for line in data.splitlines(keepends=True) if not line.isascii()]
     sample = b"".join(lines)[:SAMPLE]

@@ -74,7 +74,9 @@ class ChunkStream(LiveStream):
         self._device = self._model.device
         self._partial_beam = options.partial_mode in ctc_prefix_beam.MODES
         self._has_beam = self._partial_beam or search.modes[0] in ctc_prefix_beam.MODES
-        # The rules are about the model's own blank: the threshold moves with the penalty.
+        # A frame is silent if the model's own probability of the blank is above BLANK_THRESHOLD.
+        # The searched probabilities have the penalty subtracted from the logit of the blank, so
+        # the threshold, as log odds, moves by the same amount.
         odds = math.log(BLANK_THRESHOLD / (1 - BLANK_THRESHOLD)) - search.options.blank_penalty
         self._silent_above = torch.tensor(odds).sigmoid().item()
         self._endpointer = Endpointer(transcriber.clock.step, options.endpoints)

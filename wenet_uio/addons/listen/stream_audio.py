@@ -184,8 +184,14 @@ class StreamFeatures:
     def __init__(
         self, conf: DatasetConf, compute: Callable[[str, torch.Tensor, int], Example | None]
     ) -> None:
-        """`compute`: Transcriber.features of the same `conf`."""
-        self._frame, self._compute = frame_count(conf), compute
+        """Begin without samples.
+
+        Args:
+            compute: Transcriber.features of the same `conf`: features of a waveform.
+        """
+        self._frame = frame_count(conf)
+        """Length and shift of a frame in samples."""
+        self._compute = compute
         self.dim = conf.feature_dim
         self._samples = torch.zeros(0)
         """Samples of the frames to come."""

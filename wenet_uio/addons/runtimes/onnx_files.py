@@ -150,10 +150,8 @@ def open_session(content: bytes, name: str) -> InferenceSession:
 def write_folder(
     path: Path, contents: Mapping[str, bytes], tokens: str | None, weights_id: str
 ) -> None:
-    """Write the files of an export in place of those of an earlier one, and say which of these have
-    no successor.
-
-    Files of the user in the folder stay.
+    """Write the files of an export in place of those of an earlier export, which are removed; tell
+    which file names the new one does not have. Files of the user in the folder stay.
 
     Args:
         contents: {file name: ONNX model}.
@@ -170,6 +168,7 @@ def write_folder(
 
     digest = hashlib.sha256(b"".join(contents.values())).hexdigest()
     ids = {WEIGHTS_ID: weights_id, EXPORT_ID: digest[:16]}
+    # The new folder takes the place of the former one at its end, with the files that are not ours.
     with folder_written_aside(path, is_ours=_is_exported) as folder:
         for name, content in contents.items():
             (folder / name).write_bytes(_add_ids(content, ids))

@@ -284,7 +284,7 @@ def own_address(host: str) -> str:
     """Return the address of this machine for others, or its name if it has no route to others.
 
     Args:
-        host: all addresses of IPv4, or of IPv6.
+        host: the address at which the server listens on all interfaces: 0.0.0.0 or ::.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:

@@ -306,8 +306,9 @@ class DurationBucketPolicy(Policy):
         fits = lengths.milliseconds[:, None] <= max_milliseconds
         fits &= lengths.tokens[:, None] <= max_tokens
 
+        # Strict: only the buckets of the first bin of duration that is long enough, so that a
+        # sample with many tokens is left out, and not put among longer ones.
         if not self.lenient:
-            # Only the buckets of the first bin of duration that is long enough
             first = np.searchsorted(max_milliseconds, lengths.milliseconds, side="left")
             end_of_bin = max_milliseconds[np.minimum(first, len(max_milliseconds) - 1)]
             fits &= max_milliseconds == end_of_bin[:, None]
@@ -592,8 +593,10 @@ class BatchType:
 def audio_tokens_of(
     conf: BatchConf, filters: FilterConf, *, training: bool = True
 ) -> AudioTokens | None:
-    """Return how utterances are measured for batches of `batch_tokens`; None if batches of audio
-    have another bound. Evaluation counts no tokens of texts, so the audio alone is measured there.
+    """Return how audio is counted in tokens, for batches that `batch_tokens` bounds.
+
+    None if another key bounds the batches of audio, such as their seconds. In training, the tokens
+    of the text are added if `measure_total_length` asks for it; evaluation counts audio alone.
     """
     seconds = filters.token_equivalent_duration
     if conf.batch_type != "dynamic" or conf.batch_tokens is None or seconds is None:

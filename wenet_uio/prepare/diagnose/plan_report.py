@@ -245,8 +245,9 @@ def _compare_epochs(batch_numbers: np.ndarray, next_plan: EpochPlan) -> tuple[fl
     in_both = (batch_numbers > 0) & (next_numbers > 0)
     first, second = batch_numbers[in_both], next_numbers[in_both]
     mates = _count_pairs(first)
-    # One number for each pair of batches
-    mates_in_both = _count_pairs(first * (next_plan.num_batches + 1) + second)
+    # Samples with one pair of batch numbers are together in both epochs: a number for each pair.
+    batch_pairs = first * (next_plan.num_batches + 1) + second
+    mates_in_both = _count_pairs(batch_pairs)
 
     return _correlate(first, second), mates_in_both / max(1, mates)
 

@@ -21,7 +21,11 @@ MODEL = "model of NeMo"
 
 
 def layout_path(path: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the path of a key in the layout: `train_ds.shuffle` for `model.train_ds.shuffle`."""
+    """Return where a key of NeMo stands in the common layout of all its configs.
+
+    Sections of data stand at the top, whether a config has them there, in `model` or in `data`:
+    `model.train_ds.shuffle` is `train_ds.shuffle`. All other keys of `model` are those of the model.
+    """
     first, *below = path
     if first in ("model", "data") and below:
         second, *inside = below

@@ -295,6 +295,7 @@ class _Packing:
                 return float(stated_seconds)
             return round(length, DIGITS)
 
+        # The duration of a line with a start may be that of the whole file.
         if stated_seconds is not None and not line.start:
             return float(stated_seconds)
 
