@@ -64,8 +64,11 @@ def test_a_server_whose_step_hangs_does_not_live_until_the_step_ends(
             assert (found, body["status"]) == (status, "failed")
             assert "streams: at one piece of work for" in body["reasons"][0]
         assert asked(server, "/health")[0] == 500
+        calm = vars(server.server)["_engine"].calm
+        assert not calm.is_set()  # recordings wait for the stream
         go_on.set()
         speaking.join(60)
+        assert until(calm.is_set)
         assert until(lambda: asked(server, "/live")[0] == 200)
 
 

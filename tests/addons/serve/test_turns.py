@@ -1,12 +1,13 @@
 """Segments of several recordings take turns at the model."""
 
 import threading
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 
 import pytest
 
 from tests.support.serve.raw_clients import until
+from wenet_uio.addons.serve import turns as turns_module
 from wenet_uio.addons.serve.turns import Turns
 from wenet_uio.audio.interruption import interruptible
 from wenet_uio.search.decode import Search
@@ -112,3 +113,22 @@ def test_nobody_waits_for_turns_that_have_stopped():
             with pytest.raises(CancelledError):
                 each.result(60)
     assert decoded == []
+
+
+def test_streams_that_wait_for_the_model_go_first(monkeypatch):
+    monkeypatch.setattr(turns_module, "YIELD_SECONDS", 60.0)
+    with turns_behind_one() as (turns, take, event, _):
+        turns.calm.clear()
+        (waiting,) = in_order(turns, take, (GREEDY, ["a"]))
+        event.set()
+        assert not wait((waiting,), 0.3).done
+        turns.calm.set()
+        assert waiting.result(60) == ["A"]
+
+
+def test_streams_that_are_always_late_do_not_stop_recordings(monkeypatch):
+    monkeypatch.setattr(turns_module, "YIELD_SECONDS", 0.05)
+    with turns_behind_one() as (turns, take, event, _):
+        turns.calm.clear()
+        event.set()
+        assert take(GREEDY, ["a"]).result(60) == ["A"]

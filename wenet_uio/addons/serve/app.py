@@ -203,7 +203,8 @@ class Server:
 
         gc.unfreeze()  # as long as the old model is frozen, it is no garbage
         old, self._model = self._model, model
-        transcriptions.start()
+        if self._engine is not None:
+            transcriptions.start(self._engine.calm)
         self._models.append(model)
         self._retiring.add(task := asyncio.create_task(self._retire(old)))
         task.add_done_callback(self._retiring.discard)
@@ -285,7 +286,7 @@ class Server:
     async def _start_engine(self, _: web.Application) -> None:
         self._engine = Engine(asyncio.get_running_loop(), self._options.stream_batch, self._metrics)
         self._engine.start()
-        self._transcriptions.start()
+        self._transcriptions.start(self._engine.calm)
 
     async def _stop_engine(self, _: web.Application) -> None:
         if self._engine is not None:

@@ -80,6 +80,9 @@ class Engine(threading.Thread):
         metrics.open_streams.set_function(lambda: len(self._streams))
         self._numbers = count()
         self.pulse = Pulse("streams")
+        self.calm = threading.Event()
+        """Set while no stream waits for a step; recordings let streams go first."""
+        self.calm.set()
         self._stopped = False
         self._worked = False
         """Whether a job or step ran since the last call of `return_freed_memory`."""
@@ -207,8 +210,10 @@ class Engine(threading.Thread):
         """Advance the streams that have waited longest, and tell their clients."""
         seats = [seat for seat, stream in self._streams.items() if stream.ready][: self._batch]
         if not seats:
+            self.calm.set()
             return
 
+        self.calm.clear()
         streams = [self._streams[seat] for seat in seats]
         waiting_before = sum(stream.waiting for stream in streams)
         start_time = time.perf_counter()
@@ -233,6 +238,8 @@ class Engine(threading.Thread):
         self._metrics.waiting.set(
             max((stream.waiting for stream in self._streams.values()), default=0.0)
         )
+        if not any(stream.ready for stream in self._streams.values()):
+            self.calm.set()
 
     def _deliver_events(self, seat: Seat) -> None:
         """Send the new events of a stream, and put the stream at the end of the queue."""

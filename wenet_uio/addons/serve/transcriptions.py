@@ -125,8 +125,13 @@ class Transcriptions:
         """Those of the threads of recordings, and of the thread that decodes their segments."""
         return self._pulse, self._turns.pulse
 
-    def start(self) -> None:
-        """Start the thread that decodes segments, and the process that forks decoders."""
+    def start(self, calm: threading.Event) -> None:
+        """Start the thread that decodes segments, and the process that forks decoders.
+
+        Args:
+            calm: set while no stream waits for the model.
+        """
+        self._turns.calm = calm
         self._processes.start()
         self._turns.start()
 
@@ -248,6 +253,7 @@ class Transcriptions:
         def check() -> None:
             self._pulse.beat()
             job.check()
+            self._turns.yield_to_streams()
 
         segments: list[TranscriptSegment] = []
         decoding = self._processes.decode(job.upload.take_audio(), self._limits.max_seconds)

@@ -22,6 +22,8 @@ Segment = TypeVar("Segment")
 Result = TypeVar("Result")
 LOOK_SECONDS = 0.5
 """Seconds between two looks whether anybody still waits for the recording."""
+YIELD_SECONDS = 1.0
+"""Longest time for which recordings wait for streams, before each turn and each block of audio."""
 
 
 class _Batch(NamedTuple):
@@ -55,6 +57,9 @@ class Turns(threading.Thread):
         self._waiting: deque[_Batch] = deque()
         self._stopped = False
         self.pulse = Pulse("turns of recordings")
+        self.calm = threading.Event()
+        """Set while no stream waits for the model."""
+        self.calm.set()
 
     def take(
         self,
@@ -88,6 +93,10 @@ class Turns(threading.Thread):
 
         return batch.results.result()
 
+    def yield_to_streams(self) -> None:
+        """Wait while streams wait for the model, for YIELD_SECONDS at most."""
+        self.calm.wait(YIELD_SECONDS)
+
     def stop(self) -> None:
         """End the thread after the current turn; nobody waits any more."""
         with self._changed:
@@ -107,6 +116,8 @@ class Turns(threading.Thread):
         """Wait for batches, and decode those of a turn; return False after `stop`."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopped or self._waiting)
+        self.yield_to_streams()
+        with self._changed:
             if self._stopped:
                 return False
             turn = self._next_turn()
