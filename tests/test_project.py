@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,14 @@ def test_the_packages_that_the_tests_install_have_a_tested_version():
     assert len(installed) > 50
     names = {canonicalize_name(requirement.name) for requirement in installed}
     assert names <= recorded_versions().keys()
+
+
+def test_a_requirement_of_another_python_is_not_missing(tmp_path):
+    file = tmp_path / "requirements.txt"
+    file.write_text('absent>=1; python_version < "3"\nlacking>=1; python_version >= "3"\n')
+    command = [sys.executable, str(ROOT / "tools" / "check_requirements.py"), str(file)]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (1, 'lacking>=1; python_version >= "3"\n')
 
 
 def test_every_library_that_reads_bytes_of_strangers_states_its_lowest_version():

@@ -25,6 +25,8 @@ def missing(lines: Iterable[str]) -> list[str]:
 
 def _is_installed(line: str) -> bool:
     requirement = Requirement(line)
+    if requirement.marker and not requirement.marker.evaluate():
+        return True  # of another Python or system
     try:
         return requirement.specifier.contains(version(requirement.name), prereleases=True)
     except PackageNotFoundError:

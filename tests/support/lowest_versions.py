@@ -19,9 +19,10 @@ def lowest_version(requirement: Requirement) -> str | None:
 
 
 def requirements_of(paths: Iterable[str | Path]) -> list[Requirement]:
-    """Return the requirements of files."""
+    """Return the requirements of files that hold for this Python."""
     lines = [line for path in paths for line in Path(path).read_text().splitlines()]
-    return [Requirement(line) for line in lines if line and not line.startswith("#")]
+    named = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    return [each for each in named if not each.marker or each.marker.evaluate()]
 
 
 if __name__ == "__main__":
