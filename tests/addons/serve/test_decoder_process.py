@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import soundfile
 
+from tests.addons.serve.decoders import children, decoders
 from tests.support.audio.crashing import MARK, crash_at_marked
 from tests.support.audio.every_format import samples_of_every_format
-from tests.support.serve.decoders import children, decoders
 from tests.support.serve.raw_clients import until
 from wenet_uio.addons.serve import decoder_worker
 from wenet_uio.addons.serve.decoder_process import DecoderProcesses, ProcessDecoder

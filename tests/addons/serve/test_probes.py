@@ -12,9 +12,9 @@ import aiohttp
 import pytest
 
 from tests.addons.listen.conftest import write_model
+from tests.addons.serve.held_turns import held_turns
 from tests.addons.serve.test_transcriptions import encoded
 from tests.support.serve.clients import START, of_type, sentences, served, speak
-from tests.support.serve.held_turns import held_turns
 from tests.support.serve.processes import server_process
 from tests.support.serve.raw_clients import until
 from tests.support.serve.strangers import FORM, PATH

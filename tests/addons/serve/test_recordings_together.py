@@ -10,10 +10,10 @@ import pytest
 
 from tests.addons.listen.conftest import TRANSDUCER, bursts, write_model
 from tests.addons.listen.test_one_pass import LIMITED
+from tests.addons.serve.decoders import decoders
+from tests.addons.serve.held_turns import held_turns
 from tests.addons.serve.test_transcriptions import encoded
 from tests.support.serve.clients import sentences, served, speak
-from tests.support.serve.decoders import decoders
-from tests.support.serve.held_turns import held_turns
 from tests.support.serve.raw_clients import until
 from wenet_uio.addons.listen.load import load_model
 from wenet_uio.addons.serve.options import ServeOptions

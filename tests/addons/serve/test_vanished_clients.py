@@ -8,9 +8,9 @@ from contextlib import suppress
 import aiohttp
 import numpy as np
 
+from tests.addons.serve.held_turns import held_turns
 from tests.addons.serve.test_transcriptions import encoded
 from tests.support.serve.clients import START, sentences, served, speak
-from tests.support.serve.held_turns import held_turns
 from tests.support.serve.raw_clients import frame, raw_socket, reset, until
 from wenet_uio.addons.serve.options import Limits, ServeOptions
 from wenet_uio.audio.read import AudioReader
