@@ -23,7 +23,7 @@ READMES += [
 READMES += sorted(ROOT.glob("examples/*/*/README.md"))
 REQUIREMENTS = [ROOT / "requirements.txt"]
 TESTED = ROOT / "requirements" / "tested.txt"
-REQUIREMENTS += set((ROOT / "requirements").glob("*.txt")) - {TESTED}
+REQUIREMENTS += sorted({*(ROOT / "requirements").glob("*.txt")} - {TESTED})
 REQUIREMENTS += [
     path
     for part in ("tests", "tools", "lab", "examples")
