@@ -157,7 +157,6 @@ def test_streams_of_an_export_have_the_events_of_those_of_the_checkpoint(
     def said(events):
         return [(type(event), event.texts, getattr(event, "rule", None)) for event in events]
 
-    # The packets are the same: how far a stream hears ahead may decide where an utterance ends.
     expected, found = (run(each, inputs, random.Random(3)) for each in (streams, exported))
     assert list(map(said, found)) == list(map(said, expected))
     assert sum(map(len, found)) > 50
@@ -168,6 +167,39 @@ def test_streams_of_an_export_have_the_events_of_those_of_the_checkpoint(
             assert [word.start for word in segment.words] == [
                 word.start for word in other_segment.words
             ]
+
+
+TALKS = {
+    "bursts": bursts(seconds=6, starts=(1, 2, 4), seed=3),
+    "pauses": np.concatenate([bursts(2, starts=(0,), seed=1), np.zeros(24_000, np.float32)] * 2),
+    "rising noise": np.concatenate(
+        [bursts(3, starts=(1,), seed=2), 0.02 * bursts(4, starts=(0, 1, 2), seed=4)]
+    ),
+}
+
+
+@pytest.mark.third
+@pytest.mark.parametrize("talk", TALKS)
+@pytest.mark.parametrize("rate", [8000, RATE])
+@pytest.mark.parametrize("second_pass", [False, True])
+def test_what_a_stream_hears_does_not_depend_on_the_length_of_packets(
+    babble, talk, rate, second_pass
+):
+    samples = TALKS[talk]
+    if rate != RATE:
+        samples = resample(torch.from_numpy(samples), RATE, rate).numpy()
+
+    def events_of(packet):
+        stream = babble.live(sample_rate=rate, second_pass=second_pass, **CHUNKS)
+        return [
+            (type(event), event.texts, getattr(event, "segment", None))
+            for event in heard(stream, samples, packet)
+        ]
+
+    expected = events_of(1600)
+    assert len(expected) > 2
+    for packet in (160, 4800, 9600, len(samples)):
+        assert events_of(packet) == expected, packet
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from tests.addons.listen.conftest import RATE
-from wenet_uio.addons.listen.stream_audio import NEVER_MORE, PIECE, StreamAudio, StreamResampler
+from wenet_uio.addons.listen.stream_audio import NEVER_MORE, StreamAudio, StreamResampler
 from wenet_uio.dataset.chain.waveform import resample
 
 
@@ -28,22 +28,20 @@ def test_parts_resample_to_the_samples_of_the_whole(rate):
     assert len(empty.accept(torch.zeros(0), last=True)) == 0
 
 
-def test_the_queue_gives_as_much_as_is_asked_for_and_no_piece_is_long():
+def test_the_queue_gives_as_much_as_is_asked_for():
     audio = StreamAudio(RATE, RATE)
     assert audio.take(1) is None
     audio.push(np.arange(10 * RATE, dtype=np.float32) / (20 * RATE))
     audio.push(np.zeros(0))
     assert (audio.queued, audio.seconds) == (10 * RATE, 10.0)
-    assert len(audio.take(1)) == PIECE * RATE
+    assert len(audio.take(7)) == 7
     assert len(audio.take(RATE)) == RATE
     assert audio.take(9 * RATE) is None
     audio.ended = True
     rest = audio.take(10 * RATE)
-    assert len(rest) == (10 - 1 - PIECE) * RATE
+    assert len(rest) == 9 * RATE - 7
     assert (audio.empty, audio.queued, audio.take(1)) == (True, 0, None)
-    torch.testing.assert_close(
-        rest / 32768, torch.arange((1 + PIECE) * RATE, 10 * RATE) / (20 * RATE)
-    )
+    torch.testing.assert_close(rest / 32768, torch.arange(RATE + 7, 10 * RATE) / (20 * RATE))
 
 
 def test_the_end_of_resampled_samples_comes_with_the_end_of_the_queue():

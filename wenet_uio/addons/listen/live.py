@@ -197,13 +197,16 @@ class LiveStream(ABC):
             return self._gate.passed
         return self._position - self._heard
 
-    def _take_heard(self, least: int) -> torch.Tensor | None:
-        """Take at least `least` queued samples; return those that the model hears.
+    def _take_heard(self, count: int, least: int | None = None) -> torch.Tensor | None:
+        """Take `count` queued samples; return those that the model hears.
+
+        Args:
+            count, least: those of StreamAudio.take.
 
         Returns:
             None if fewer are queued; no samples as long as it is quiet.
         """
-        samples = self._audio.take(least)
+        samples = self._audio.take(count, least)
         if samples is None:
             return None
 

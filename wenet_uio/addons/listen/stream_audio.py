@@ -19,9 +19,6 @@ from wenet_uio.dataset.types import Example
 FILTER = 16
 """Samples at each side, at the lower of both rates, on which a resampled sample may depend. The
 filter is shorter, so this is safe."""
-PIECE = 0.5
-"""Longest queued piece, in seconds. Longer parts are divided, so that a step of a stream does not
-take much more than it needs."""
 KINDS = "int16, or floats from -1 to 1"
 NEVER_MORE = "the stream has ended: start another one for the next utterance"
 
@@ -114,18 +111,25 @@ class StreamAudio:
         if self.ended:
             raise ValueError(NEVER_MORE)
 
-        longest = max(1, round(PIECE * self._source_rate))
-        for piece in _checked_copy(samples).split(longest):
+        piece = _checked_copy(samples)
+        if len(piece):
             self._pieces.append(piece)
             self._pushed += len(piece)
 
-    def take(self, least: int) -> torch.Tensor | None:
-        """Take at least `least` of the queued samples, whole pieces at a time.
+    def take(self, count: int, least: int | None = None) -> torch.Tensor | None:
+        """Take `count` of the queued samples, or fewer if fewer are queued.
+
+        Never more, so that what a stream hears at once does not depend on the length of packets.
+
+        Args:
+            count: samples at the rate of the source.
+            least: fewest samples that are taken; by default `count`.
 
         Returns:
-            Resampled float32 samples on the scale of int16; None if fewer are queued. A stream that
-            has ended gives its rest, once.
+            Resampled float32 samples on the scale of int16; None if fewer than `least` are queued.
+            A stream that has ended gives its rest, once.
         """
+        least = count if least is None else least
         # Read before the queue, because `push` and the end may come from another thread.
         ended = self.ended
         if self.empty or (self.queued < least and not ended):
@@ -133,13 +137,16 @@ class StreamAudio:
 
         returned, self._returned = self._returned, self._returned[:0]
         pieces = [torch.zeros(0)]
-        count, enough = 0, least - int(len(returned) * self.ratio)
-        while count < enough and self._pieces:
+        missing = max(0, count - int(len(returned) * self.ratio))
+        while missing and self._pieces:
             piece = self._pieces.popleft()
+            if len(piece) > missing:
+                self._pieces.appendleft(piece[missing:])
+                piece = piece[:missing]
             pieces.append(piece.float())
-            count += len(piece)
+            missing -= len(piece)
+            self._taken += len(piece)
 
-        self._taken += count
         self.empty = ended and not self._pieces
         if self._is_flushed:
             return returned

@@ -5,6 +5,7 @@ The newest window of an utterance is decoded again and again.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -140,7 +141,8 @@ class WindowStream(LiveStream):
 
         # At least once: only `take` finds that the audio is empty.
         while len(self._waiting) < max(1, room):
-            samples = self._take_heard(1)
+            missing = max(1, room) - len(self._waiting)
+            samples = self._take_heard(math.ceil(missing * self._audio.ratio), least=1)
             if samples is None or self._is_quiet:
                 break
             self._waiting = torch.cat((self._waiting, samples))
