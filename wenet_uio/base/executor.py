@@ -289,6 +289,7 @@ def _ray_lane(function: Callable, workers: int | None) -> Iterator[Lane]:
         return job, task.remote(job, is_careful=False)
 
     def result(submitted: tuple[Any, Any]) -> Any:
+        """Wait for a job. One that crashed its worker runs again in a careful one."""
         job, reference = submitted
         try:
             try:

@@ -219,6 +219,9 @@ class Loader:
         return self._left_out_of(self.cursor.data_pass)
 
     def _left_out_of(self, data_pass: int) -> Counter[str]:
+        """Count what a pass leaves out: {`filtered/REASON` or `bad/REASON`: utterances of this rank},
+        and `all`, those that the pass would have.
+        """
         cursor = self.cursor
         corpus = cursor.passes.corpus_of(data_pass)
         # A list that is no mixture leaves out the same utterances in every pass.

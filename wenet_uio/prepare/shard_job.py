@@ -322,6 +322,7 @@ def _file_suffix(utterance: RawLine) -> str:
 
 
 def _resample_channels(samples: np.ndarray, rate: int, target: int) -> np.ndarray:
+    """Resample (samples, channels) from `rate` to `target` Hz, as the data chain does."""
     import torch  # takes a second and 200 MB, which few packing runs need
 
     from wenet_uio.dataset.chain.waveform import resample

@@ -92,6 +92,12 @@ class Reporter:
                 self._trackers.open(None if mark is None else self._read_curves())
 
     def _open_board(self, first_step: int, mark: Mapping[str, Any] | None) -> None:
+        """Open TensorBoard's files for the steps from `first_step` on.
+
+        Args:
+            mark: of a run that resumes: the lengths of the files when its state was saved. What was
+                written later is cut off, because these steps come again.
+        """
         if mark is not None:
             self._run = mark["run"]
             for path in self._event_files():
@@ -291,6 +297,7 @@ class Reporter:
         self._trackers.write(entry)
 
     def _write_board(self, entry: Entry) -> None:
+        """Write the numbers, pictures, audio and texts of a step to TensorBoard."""
         if self._board is None:
             return
         for name, value in entry.scalars.items():

@@ -173,6 +173,7 @@ class Server:
         self._warm_up(self._model)
 
     def _warm_up(self, model: Model) -> None:
+        """Recognise a second of noise at both doors, so that no client waits for what is made once."""
         rate = model.recogniser.sample_rate
         noise = np.random.default_rng(0).normal(0, 300, rate).astype(np.int16)
         model.recogniser.transcribe(samples=noise, sample_rate=rate, **self._options.transcribing)
@@ -289,6 +290,7 @@ class Server:
         self._transcriptions.start(self._engine.calm)
 
     async def _stop_engine(self, _: web.Application) -> None:
+        """End the thread of the streams, the models that are in use or retire, and the access log."""
         if self._engine is not None:
             self._engine.stop()
             # A thread that hangs ends with the process.

@@ -122,6 +122,7 @@ class RealtimeDialect(Dialect):
         return [self._open_stream(config)]
 
     def _read_audio(self, event: dict[str, Any], has_stream: bool) -> list[Request]:
+        """Decode appended audio; the first of a turn opens a stream before it."""
         audio = event.get("audio")
         if not isinstance(audio, str):
             raise RefusedError(f"audio: expected a text in base64, found {audio!r:.40}")
@@ -280,6 +281,7 @@ class RealtimeDialect(Dialect):
         return _event(f"{update}d", session=fields)
 
     def _session_fields(self) -> dict[str, Any]:
+        """Return the configuration in the form of the API."""
         config = self._config
         audio_format: dict[str, Any] = {"type": config.format}
         if config.format not in LAWS:

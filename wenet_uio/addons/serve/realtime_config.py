@@ -104,6 +104,7 @@ def _read_format(value: Any) -> tuple[str, int]:
 
 
 def _change_turns(config: RealtimeConfig, value: Any) -> RealtimeConfig:
+    """Return the configuration with `turn_detection`: null, or server_vad with its silence."""
     if value is None:
         return replace(config, detects_turns=False, silence_ms=None)
 

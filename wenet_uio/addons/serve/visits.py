@@ -133,6 +133,7 @@ class AccessLog:
         self._thread.join(CLOSING_SECONDS)
 
     def _write_lines(self) -> None:
+        """Write lines in a thread of its own, until None comes or nobody can read them any more."""
         while (line := self._lines.get()) is not None:
             lost, self._lost = self._lost, 0
             if lost:

@@ -101,6 +101,14 @@ def int16_or_float32(waveform: torch.Tensor) -> torch.Tensor:
 
 
 def _load() -> tuple[ctypes.CDLL, Path]:
+    """Load the compiled functions from a folder of this user, where they are compiled first if need be.
+
+    Returns:
+        the library, and its path.
+
+    Raises:
+        _NotCompiledError: they are switched off, or no folder can hold them.
+    """
     if os.environ.get(SWITCH, "").strip() == "0":
         raise _NotCompiledError(f"{SWITCH}=0 switches the compiled functions off")
 
@@ -206,6 +214,7 @@ def _noted_digest(path: Path) -> Path:
 
 
 def _compile(compiler: Sequence[str], path: Path) -> None:
+    """Compile the functions into `path`, then note the digest of the file beside it."""
     temporary = temporary_path(path)
     try:
         _run([*compiler, *FLAGS, str(SOURCE), "-o", str(temporary)])

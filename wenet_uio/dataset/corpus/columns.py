@@ -145,6 +145,7 @@ class GrowingColumns:
 
 
 def _map_without_descriptor(file: BinaryIO, size: int) -> np.ndarray:
+    """Map a file into memory: its bytes (size,), read-only, without an open file descriptor."""
     # Python's mmap keeps a descriptor open for each map (until `trackfd` of Python 3.13).
     libc = _libc()
     address = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)

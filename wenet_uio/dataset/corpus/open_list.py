@@ -233,6 +233,7 @@ def _shard_index_of(lines: DataList, layout: Layout) -> ListContents:
     lengths = GrowingColumns({name: COLUMNS[name] for name in Stored._fields})
 
     def rows() -> Iterator[Rows]:
+        """Yield the rows of each shard that has samples, and note its problems, keys and lengths."""
         indexed = index_shards(shards, data_list, layout, is_remote=is_remote)
         bar = tqdm(indexed, "index", len(shards), unit="shard", disable=hides_bar(), leave=False)
         for shard, (shard_lengths, problems) in zip(shards, bar, strict=True):

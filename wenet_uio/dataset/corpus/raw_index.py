@@ -368,6 +368,7 @@ def _index_lines(job: _Job) -> _Answer:
     has_remote_audio = False
 
     def parsed(number: int, text: bytes) -> RawLine | Problem:
+        """Return a line, or its key and why it is left out."""
         nonlocal has_remote_audio
         key = f"{job.data_list}:{number}"
         try:
@@ -386,6 +387,7 @@ def _index_lines(job: _Job) -> _Answer:
         info_in_store = stored_infos(_asked_of_stores(lines), job.requests)
 
     def outcome(line: RawLine | Problem, offset: int, size: int) -> Entry | Problem:
+        """Return the entry of a line: audio is read only if no duration is stated."""
         if not isinstance(line, RawLine):
             return line
 

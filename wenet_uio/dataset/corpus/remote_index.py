@@ -206,6 +206,8 @@ class _RemoteTar:
         return self._infos[place]
 
     def _read_info(self, member: Member) -> AudioInfo:
+        """Read rate and length of the audio of a member, from as few of its bytes as its header needs."""
+
         def read_between(start: int, end: int) -> bytes:
             return self.data.between(member.offset + start, member.offset + end)
 

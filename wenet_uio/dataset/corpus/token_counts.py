@@ -104,6 +104,7 @@ def _read_or_count(corpus: Corpus, tokenizer: AnyTokenizer, input_only: bool) ->
 
 
 def _count(corpus: Corpus, tokenizer: AnyTokenizer, input_only: bool) -> Iterator[int]:
+    """Yield the number of tokens of each sample, of text and audio, in the order of the corpus."""
     with tqdm(
         None, "tokens", corpus.num_samples, unit="utt", disable=hides_bar(), leave=False
     ) as bar:

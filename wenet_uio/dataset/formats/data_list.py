@@ -338,6 +338,7 @@ def pair_manifests(tars: Sequence[str], manifests: Sequence[str]) -> list[ShardF
 
 
 def _number_of(tar: str) -> int:
+    """Return the last number in the name of a tar, which is the `shard_id` of its entries."""
     number = re.search(r"(\d+)[^/\d]*$", without_query(tar))
     if number is None:
         raise ListError(

@@ -127,6 +127,7 @@ def _make_tars(
     keys = distinct_line_keys(scanned, manifest) if scanned.clash else None
 
     def jobs() -> Iterator[NemoShardJob]:
+        """Yield a job for each tar, with the lines of its entries."""
         for number, rows in enumerate(shards, first):
             keys_of_shard = None if keys is None else tuple(keys[row] for row in rows.tolist())
             lines = scanned.select(rows)
