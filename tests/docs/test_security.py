@@ -91,6 +91,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "A crash of a decoder ends a data worker": (
         "dataset/test_workers.py::test_samples_that_crash_the_decoder_are_bad_and_all_others_are_read_once",
     ),
+    "FFmpeg decodes sound only": ("audio/test_read.py::test_pictures_of_a_film_are_not_decoded",),
     "The server decodes each recording in a process of its own": (
         "addons/serve/test_recordings_together.py::test_a_decoder_that_crashes_ends_its_recording_with_one_line_and_no_stream_or_other_recording",
         "addons/serve/test_decoder_process.py::test_decoding_has_bounded_memory",
