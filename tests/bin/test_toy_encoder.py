@@ -123,7 +123,7 @@ def test_a_toy_encoder_is_configured_built_trained_and_decodes(name, tmp_path):
         found = decode(model.eval(), feats, lengths, modes, DecodeOptions())
     assert len(found["attention_rescoring"]) == 2
     save_config(config, tmp_path / "saved.yaml")
-    assert load_config(tmp_path / "saved.yaml").encoder_conf == config.encoder_conf
+    assert load_config(tmp_path / "saved.yaml", trust_code=True).encoder_conf == config.encoder_conf
 
 
 @torch.no_grad()
@@ -149,7 +149,7 @@ def test_errors_in_a_toy_encoder_are_those_of_every_encoder(name):
 def test_the_encoder_of_another_package_is_imported_only_with_trust(toy, trust):
     values = {**CONFIG, "encoder": "toy_encoder:TOY", "encoder_conf": ENCODER_CONF}
     Path("train.yaml").write_text(yaml.safe_dump(values))
-    torch.save(build_model(load_config("train.yaml")).state_dict(), "model.pt")
+    torch.save(build_model(load_config("train.yaml", trust_code=True)).state_dict(), "model.pt")
     Path("ran").unlink()
     for name in ("toy_encoder", "toy_encoder.model"):
         sys.modules.pop(name)

@@ -114,7 +114,7 @@ def test_a_toy_family_is_configured_built_trained_and_decodes(name, tmp_path):
     assert [nbest[0].tokens for nbest in found["toy.first"]] == [(4,), (4,)]
 
     save_config(config, tmp_path / "saved.yaml")
-    assert load_config(tmp_path / "saved.yaml").model_conf == config.model_conf
+    assert load_config(tmp_path / "saved.yaml", trust_code=True).model_conf == config.model_conf
 
 
 def test_errors_in_a_toy_family_are_those_of_every_family(name):
@@ -128,7 +128,7 @@ def test_errors_in_a_toy_family_are_those_of_every_family(name):
 @pytest.mark.parametrize("trust", [False, True])
 def test_the_family_of_another_package_is_imported_only_with_trust(toy, trust):
     Path("train.yaml").write_text(yaml.safe_dump({**CONFIG, "model": "toy_family:TOY"}))
-    torch.save(build_model(load_config("train.yaml")).state_dict(), "model.pt")
+    torch.save(build_model(load_config("train.yaml", trust_code=True)).state_dict(), "model.pt")
     Path("ran").unlink()
     for name in ("toy_family", "toy_family.model"):
         sys.modules.pop(name)

@@ -85,7 +85,9 @@ def test_fsdd_as_folder_and_tsv_is_trained_scored_and_exported_without_an_edit(r
     assert (folder / "exp" / "my 'run'" / "final.zip").stat().st_size > 0
     assert [path.name for path in home.parent.iterdir()] == [home.name]
 
-    refused = call(*run, "--stage", "6", "--trust_code", "false", cwd=home)
+    louder = folder / "local" / "louder.py"
+    louder.rename(louder.with_name("other.py"))  # the recipe does not hold this code any more
+    refused = call(*run, "--stage", "6", cwd=home)
     assert refused.returncode == 1
     assert "names code that would run: local.louder:Louder; " in refused.stderr.splitlines()[-1]
 

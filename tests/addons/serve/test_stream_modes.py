@@ -23,5 +23,5 @@ from wenet_uio.addons.serve.options import ServeOptions
 def test_a_stream_is_searched_as_the_recordings_of_its_family(tmp_path, sections, start, mode):
     folder = write_model(tmp_path / "model", sections)
     server = Server(wenet_uio.load_model(folder, device="cpu"), "model", ServeOptions())
-    stream, _ = server._open_stream(start)
+    stream, _ = server._open_stream(server._model, start)
     assert list(stream._search.modes) == [mode]

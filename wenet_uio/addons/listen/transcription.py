@@ -309,7 +309,7 @@ class Transcriber:
                 recognised[index] = piece._replace(error=error)
                 continue
 
-            example = self.features("", waveform, rate)
+            example = self.features(str(index), waveform, rate)
             if example is not None:
                 examples[index] = example
 

@@ -83,8 +83,13 @@ def _open_file(file: BinaryIO) -> Any:
     except ModuleNotFoundError:
         raise DriverError("reading parquet needs pyarrow; pip install pyarrow") from None
 
-    with _damage_told():
-        return pyarrow.parquet.ParquetFile(file)
+    try:
+        with _damage_told():
+            return pyarrow.parquet.ParquetFile(file)
+    except OSError as error:
+        if error.filename is None:  # a failed read does not name its file
+            error.filename = getattr(file, "name", None)
+        raise
 
 
 @contextmanager
