@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.storage.remote_corpus import note_children
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.prepare.list_making import make_shard_list
 from wenet_uio.prepare.sharding import ShardOptions
@@ -15,6 +16,7 @@ def cache_folder(tmp_path, monkeypatch) -> Path:
     """The folder of an empty cache."""
     monkeypatch.setenv("WENET_UIO_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("WENET_UIO_DEADLINE", "10")
+    note_children()
     return tmp_path / "cache"
 
 
