@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from wenet_uio.base.files import written_aside
+from wenet_uio.base.files import naming, written_aside
 from wenet_uio.dataset.formats.data_list import RawLine, with_distinct_keys
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.rows import audio_column, line_of_row, times_of, uncut_note
@@ -130,7 +130,7 @@ def _read_file(
 ) -> list[tuple[str, RawLine]]:
     """Return (cell of the audio, line) of each row with a text; add to the findings."""
     lines = []
-    with file.open("rb") as opened:
+    with file.open("rb") as opened, naming(file):
         try:
             binary_columns, groups = parquet_file.texts_of(opened)
         except ValueError as error:

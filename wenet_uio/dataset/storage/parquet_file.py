@@ -83,13 +83,8 @@ def _open_file(file: BinaryIO) -> Any:
     except ModuleNotFoundError:
         raise DriverError("reading parquet needs pyarrow; pip install pyarrow") from None
 
-    try:
-        with _damage_told():
-            return pyarrow.parquet.ParquetFile(file)
-    except OSError as error:
-        if error.filename is None:  # a failed read does not name its file
-            error.filename = getattr(file, "name", None)
-        raise
+    with _damage_told():
+        return pyarrow.parquet.ParquetFile(file)
 
 
 @contextmanager
