@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import time
 from functools import partial
 
 import numpy as np
@@ -13,6 +14,7 @@ from tests.support.made_once import made_once
 from tests.support.serve.browser import Visitor
 from tests.support.serve.clients import served
 from tests.support.serve.trained_digits import train_model
+from wenet_uio.addons.serve import engine as engine_module
 from wenet_uio.addons.serve.options import ServeOptions
 
 NO_ENDS = ServeOptions(endpoints={})
@@ -22,6 +24,21 @@ NO_ENDS = ServeOptions(endpoints={})
 def _without_silero(monkeypatch):
     """These tests use bursts of noise as speech, which a voice detector refuses."""
     monkeypatch.setitem(sys.modules, "silero_vad", None)
+
+
+@pytest.fixture
+def slow_down(monkeypatch):
+    """A function that makes each step of the streams some seconds longer."""
+    advance = engine_module.advance
+
+    def by(seconds):
+        def slowly(streams):
+            time.sleep(seconds)
+            advance(streams)
+
+        monkeypatch.setattr(engine_module, "advance", slowly)
+
+    return by
 
 
 @pytest.fixture(scope="session")

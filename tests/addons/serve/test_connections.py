@@ -134,15 +134,21 @@ def test_a_connection_that_has_asked_once_may_wait_longer_for_its_next_request(r
         assert refused(server, "head_seconds") == 0
 
 
-def test_little_is_read_of_a_socket_before_it_starts(recogniser, monkeypatch):
-    arrived = []
+@pytest.fixture
+def arrived(monkeypatch):
+    """Lengths of what arrives at all connections."""
+    lengths = []
     receive = Connection.data_received
 
     def counted(connection, data):
-        arrived.append(len(data))
+        lengths.append(len(data))
         receive(connection, data)
 
     monkeypatch.setattr(Connection, "data_received", counted)
+    return lengths
+
+
+def test_little_is_read_of_a_socket_before_it_starts(recogniser, arrived, monkeypatch):
     monkeypatch.setattr("wenet_uio.addons.serve.session.CLOSING", 0.5)
     limits = Limits(head_seconds=2)
     with served(recogniser, ServeOptions(limits=limits)) as server:
@@ -157,16 +163,8 @@ def test_little_is_read_of_a_socket_before_it_starts(recogniser, monkeypatch):
         raw.close()
 
 
-def test_little_is_read_of_a_client_that_asks_much_and_reads_nothing(recogniser, monkeypatch):
+def test_little_is_read_of_a_client_that_asks_much_and_reads_nothing(recogniser, arrived):
     """aiohttp before 3.14.1 keeps each of these requests (CVE-2026-54273)."""
-    arrived = []
-    receive = Connection.data_received
-
-    def counted(connection, data):
-        arrived.append(len(data))
-        receive(connection, data)
-
-    monkeypatch.setattr(Connection, "data_received", counted)
     with served(recogniser, ServeOptions()) as server, socket.socket() as raw:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         raw.connect(address(server))

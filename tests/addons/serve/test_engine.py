@@ -1,28 +1,20 @@
 import asyncio
 import threading
-import time
 
 import numpy as np
 import pytest
 
 from tests.support.serve.clients import sentences, served, speak
 from tests.support.serve.raw_clients import until
-from wenet_uio.addons.serve import engine as engine_module
 from wenet_uio.addons.serve.engine import Engine
 from wenet_uio.addons.serve.metrics import Metrics
 from wenet_uio.addons.serve.options import Limits, ServeOptions
 
 
 @pytest.fixture
-def slow_engine(monkeypatch):
+def slow_engine(slow_down):
     """Each step takes 0.2 s longer."""
-    advance = engine_module.advance
-
-    def slowly(streams):
-        time.sleep(0.2)
-        advance(streams)
-
-    monkeypatch.setattr(engine_module, "advance", slowly)
+    slow_down(0.2)
 
 
 def test_a_client_that_is_slowed_down_or_waits_is_neither_idle_nor_taken_for_vanished(

@@ -2,7 +2,6 @@
 
 import asyncio
 import io
-import time
 
 import aiohttp
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from tests.addons.serve.test_transcriptions import encoded
 from tests.support.serve.clients import START, served, speak
 from tests.support.serve.strangers import PATH
-from wenet_uio.addons.serve import engine as engine_module
 from wenet_uio.addons.serve.options import ServeOptions
 
 
@@ -33,15 +31,9 @@ def below(server, name, bound, kind=None):
 
 
 @pytest.fixture
-def slow_engine(monkeypatch):
+def slow_engine(slow_down):
     """Each step takes 0.3 s longer."""
-    advance = engine_module.advance
-
-    def slowly(streams):
-        time.sleep(0.3)
-        advance(streams)
-
-    monkeypatch.setattr(engine_module, "advance", slowly)
+    slow_down(0.3)
 
 
 def test_a_stream_has_a_first_partial_a_final_and_a_queue_for_each_step(recogniser, speech):
