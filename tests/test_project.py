@@ -150,6 +150,7 @@ def test_the_requirements_files_of_the_package_exist():
         "ray",
         "onnx",
         "whisper",
+        "normalize",
         "huggingface",
         "hub",
         "parquet",
