@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codecs import BOM_UTF8
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from wenet_uio.base.files import naming
@@ -19,8 +19,13 @@ def read_table(path: str | Path) -> dict[str, str]:
     Raises:
         ValueError: a key occurs twice, or a line is not UTF-8; the message has file and line.
     """
+    return parse_table(path, numbered_lines(path))
+
+
+def parse_table(path: str | Path, lines: Iterable[tuple[int, str]]) -> dict[str, str]:
+    """Return numbered `key text` lines as `read_table` does; `path` is where they were read."""
     table: dict[str, str] = {}
-    for number, line in numbered_lines(path):
+    for number, line in lines:
         if not line.strip():
             continue
 
