@@ -17,7 +17,7 @@ decode_modes=auto         # separated by spaces; auto: those of the family that 
 tests="test"              # parts of data/ to decode; with several, each has its own result folder
 result_dir=               # folder of the results; default: the experiment folder
 before=true               # of a run that started --from a model: false: do not decode that model too, into before/
-char=0                    # 1: character error rate (CER); 0: word error rate (WER)
+char=0                    # 1: error rate of ideographs and Latin words (CER of Mandarin); 0: of words (WER), and of characters (CER)
 language=                 # ISO 639-1 code for the model card, and for models that are told one language: en; several: en,zh
 ignored_words=            # file of words that scoring removes from references and hypotheses
 nproc=                    # decoding processes; default: one for each GPU, or one
@@ -77,7 +77,7 @@ decode() {
     python -m wenet_uio.bin.recognize --modes "${modes[@]}" --config "$1" --checkpoint "$2" \
       --data_type "$data_type" --test_data "data/$part/data.list" --beam_size 10 --batch_size 32 --ctc_weight 0.3 \
       --nproc "$((nproc > 0 ? nproc : 1))" --result_dir "$out" "${more[@]}" "${lm[@]}"
-    score.sh --ref "data/$part/text" --dir "$out" --modes "${modes[*]}" --char "$char" \
+    score.sh --ref "data/$part/text" --dir "$out" --modes "${modes[*]}" --char "$char" --language "$language" \
       --ignored_words "$ignored_words"
   done
 }
@@ -102,7 +102,7 @@ if [[ $before == true && -e $dir/init.yaml ]]; then # validation before the firs
   for word in "${more[@]}"; do # such as the file of hot words
     if [[ -f $word ]]; then files+=("$word"); fi
   done
-  call=$(printf '%q ' "${parts[@]}" "${modes[@]}" "$data_type" "$char" "$ignored_words" "$lm_order" "${more[@]}")
+  call=$(printf '%q ' "${parts[@]}" "${modes[@]}" "$data_type" "$char" "$language" "$ignored_words" "$lm_order" "${more[@]}")
   if unchanged "$mark" "$call" "${files[@]}"; then
     log "before fine-tuning: decoded already ($results/before)"
   else

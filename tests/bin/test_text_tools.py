@@ -1,5 +1,6 @@
 """The text tools as commands: their output, their files and their errors."""
 
+import json
 import os
 import subprocess
 import sys
@@ -145,6 +146,42 @@ def test_compute_wer_compares_systems_and_writes_a_page_with_audio(tmp_path, mak
         pages.append((tmp_path / "page.html").read_text())
     assert pages[0] == pages[1]
     assert pages[0].count("<audio ") == 2
+
+
+def test_compute_wer_reads_files_of_sclite_and_pipes(tmp_path):
+    references = "she had { your / the } dark suit (cmh_sa01)\n"
+    (tmp_path / "one").write_text("she had the dark coat (cmh_sa01)\n")
+    (tmp_path / "two").write_text("cmh_sa01 she had your dark suit\n")
+    options = ("--v=0", "--compare", tmp_path / "two", "/dev/stdin", tmp_path / "one")
+    done = call("compute-wer.py", *options, stdin=references)
+    assert done.stdout.splitlines()[1] == "Overall -> 20.00 % N=5 C=4 S=1 D=0 I=0", done.stderr
+    assert "2 - 1 -> -20.00 points" in done.stdout
+
+
+def test_compute_wer_normalises_both_sides_before_it_scores(tmp_path):
+    (tmp_path / "ref").write_text("u1 I won't pay twenty dollars!\nu2 Um\n")
+    (tmp_path / "hyp").write_text("u1 i will not pay $20\nu2\n")
+    files = (tmp_path / "ref", tmp_path / "hyp")
+    plain = call("compute-wer.py", "--v=0", *files).stdout
+    assert "Overall -> 83.33 % N=6 C=2" in plain
+    whisper = call("compute-wer.py", "--v=0", "--normalize=english", *files).stdout
+    assert "Without words: 1 of 2 references; insertions there: 0, in 0 of them\n" in whisper
+    assert "Overall -> 0.00 % N=5 C=5 S=0 D=0 I=0\n" in whisper
+    refused = call("compute-wer.py", "--cs=1", "--normalize=basic", *files)
+    assert refused.returncode == 2
+    assert "--normalize: it ignores case; leave out --cs 1" in refused.stderr
+
+
+def test_compute_wer_of_silence_ends_well_in_all_its_outputs(tmp_path):
+    (tmp_path / "ref").write_text("u1\nu2\n")
+    (tmp_path / "hyp").write_text("u1 you\nu2\n")
+    page = tmp_path / "page.html"
+    files = ("--html", page, tmp_path / "ref", tmp_path / "hyp")
+    for options in ([], ["--json"], ["--compare", tmp_path / "hyp"]):
+        done = call("compute-wer.py", *options, *files)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "n/a" in done.stdout or json.loads(done.stdout)["rate"] is None
+        assert "<td>overall<td>n/a<td>0<td>0<td>0<td>1\n" in page.read_text()
 
 
 @pytest.fixture

@@ -105,3 +105,13 @@ def test_errors_are_said_in_words_and_scripts_are_not_called_languages():
 def test_the_language_of_the_texts_is_stated_where_their_script_tells_it(words, code):
     text = page({"u": words, "v": ""}, {"u": f"{words} x y", "v": "x"})
     assert set(re.findall('class="spoken" lang="(.*?)"', text)) == {code}
+
+
+@pytest.mark.parametrize(
+    ("text", "measure"), [("四 五", "CER, %<th>characters<"), ("four", "WER, %<th>words<")]
+)
+def test_the_page_names_what_is_counted(text, measure):
+    file = io.StringIO()
+    scores = score({"u": text}, {"u": ""}, WordRules("auto"))
+    write_html(scores, file, title="", utterances=1)
+    assert f"<th>{measure}" in file.getvalue()

@@ -46,7 +46,7 @@ def test_other_languages_lose_case_punctuation_symbols_and_brackets_but_no_vowel
 def test_500_normalised_pairs_have_the_counts_of_whispers_normaliser_and_jiwer(name):
     normalise = load_normaliser(name)
     peer = EnglishTextNormalizer() if name == "english" else BasicTextNormalizer()
-    total, errors, words, compared = Counts(), 0, 0, 0
+    compared = 0
     for reference, hypothesis in random_pairs(500, seed=5):
         mine = normalise(reference).split(), normalise(hypothesis).split()
         if name == "english" or not has_marks(reference + hypothesis):
@@ -54,18 +54,13 @@ def test_500_normalised_pairs_have_the_counts_of_whispers_normaliser_and_jiwer(n
             assert mine == (peer(reference).split(), peer(hypothesis).split())
 
         counts = Counts.of(align(*mine))
-        total += counts
-        if mine[0]:  # jiwer wants a reference
-            theirs = jiwer.process_words(" ".join(mine[0]), " ".join(mine[1]))
-            assert counts.errors == theirs.substitutions + theirs.deletions + theirs.insertions
-            errors += counts.errors
-            words += theirs.hits + theirs.substitutions + theirs.deletions
-        else:
-            assert counts == Counts(inserted=len(mine[1]))
-            errors += counts.inserted
+        theirs = jiwer.process_words(" ".join(mine[0]), " ".join(mine[1]))
+        assert counts.errors == theirs.substitutions + theirs.deletions + theirs.insertions
+        assert counts.words == theirs.hits + theirs.substitutions + theirs.deletions
+        if not counts.words:
+            assert counts.inserted == theirs.insertions
 
     assert compared > 300
-    assert (total.errors, total.words) == (errors, words)
 
 
 def has_marks(text):

@@ -1,9 +1,10 @@
 import io
+import json
 import re
 
 import pytest
 
-from wenet_uio.scoring.scores import ReportFormat, score, write_comparison, write_report
+from wenet_uio.scoring.scores import ReportFormat, as_dict, score, write_comparison, write_report
 from wenet_uio.scoring.words import WordRules
 
 BY_CHARACTER = WordRules("auto")
@@ -28,7 +29,8 @@ def test_the_report_has_the_lines_of_wenet():
 
 def test_without_verbosity_only_totals_are_written():
     assert (
-        report({"u1": "我"}, {"u1": "我"}, verbose=0) == "Overall -> 0.00 % N=1 C=1 S=0 D=0 I=0\n"
+        report({"u1": "我"}, {"u1": "我"}, verbose=0)
+        == "Counted -> characters (CER)\nOverall -> 0.00 % N=1 C=1 S=0 D=0 I=0\n"
     )
 
 
@@ -63,7 +65,7 @@ def test_the_interval_follows_the_total():
         key: "a b c d" if number % 2 else "a b c x" for number, key in enumerate(references)
     }
     text = report(references, hypotheses, verbose=0, resamples=500)
-    first, second = text.splitlines()
+    _, first, second = text.splitlines()
     assert first == "Overall -> 12.50 % N=160 C=140 S=20 D=0 I=0"
     low, high = map(
         float,
@@ -89,3 +91,58 @@ def test_two_systems_are_compared():
         "2: new -> 25.00 % N=160 C=120 S=40 D=0 I=0",
         "2 - 1 -> -25.00 points, 95 % interval -25.00 to -25.00, p = 0.000 (100 paired resamples)",
     ]
+
+
+def test_without_words_of_references_the_rate_is_none_and_inserted_words_are_counted():
+    silence = {f"u{number}": "" for number in range(20)}
+    heard = {key: "you" if key == "u3" else "" for key in silence}
+    text = report(silence, heard, verbose=0, resamples=100)
+    assert text.splitlines() == [
+        "Without words: 20 of 20 references; insertions there: 1, in 1 of them",
+        "Counted -> characters and words (MER)",
+        "Overall -> n/a % N=0 C=0 S=0 D=0 I=1",
+    ]
+    quiet = report(silence, silence, WordRules(), verbose=0, resamples=100)
+    assert "Overall -> 0.00 % N=0 C=0 S=0 D=0 I=0\n" in quiet
+    assert "interval" not in text + quiet
+
+
+def test_words_inserted_into_silence_count_beside_references_with_words():
+    text = report({"u": "a b", "v": ""}, {"u": "a b", "v": "c d"}, WordRules(), resamples=100)
+    assert "utt: v\nWER: n/a % N=0 C=0 S=0 D=0 I=2\n" in text
+    assert "Without words: 1 of 2 references; insertions there: 2, in 1 of them\n" in text
+    assert "Overall -> 100.00 % N=2 C=2 S=0 D=0 I=2\n" in text
+
+
+def test_resamples_without_words_have_no_rate():
+    references = {f"u{number}": "a b" if number == 0 else "" for number in range(3)}
+    record = as_dict(score(references, dict.fromkeys(references, "a"), WordRules()), 200)
+    low, high = record["interval"]
+    assert (low, record["rate"], high) == (50, 150, 150)  # 3 errors in 6, 4 or 2 words
+
+
+def test_a_record_of_silence_has_no_rate_and_is_json():
+    scores = score({"u": ""}, {"u": "you"}, WordRules())
+    record = as_dict(scores, 100, scores)
+    assert json.loads(json.dumps(record, allow_nan=False)) == record
+    assert (record["rate"], record["inserted"], record["interval"]) == (None, 1, None)
+    assert record["compared"]["difference"] is None
+    file = io.StringIO()
+    write_comparison(("a", scores), ("b", scores), file, 100)
+    assert file.getvalue().endswith("2 - 1 -> n/a, the references have no words\n")
+
+
+@pytest.mark.parametrize(
+    ("unit", "text", "line"),
+    [
+        ("auto", "我 爱 你", "characters (CER)"),
+        ("auto", "i love you", "words (WER)"),
+        ("auto", "我爱 you", "characters and words (MER)"),
+        ("auto", "かな ไทย 한", "characters (CER)"),
+        ("auto", "дом 2008", "words (WER)"),
+        ("word", "我 爱 你", "words (WER)"),
+        ("char", "i love you", "characters (CER)"),
+    ],
+)
+def test_a_report_names_what_is_counted(unit, text, line):
+    assert f"\nCounted -> {line}\n" in report({"u": text}, {"u": "x 我"}, WordRules(unit))

@@ -1,3 +1,4 @@
+import math
 import random
 
 import jiwer
@@ -98,4 +99,5 @@ def test_empty_sides_are_all_deletions_or_insertions():
     assert align([], []) == []
     assert align(["a", "b"], []) == [("a", None), ("b", None)]
     assert align([], ["a"]) == [(None, "a")]
-    assert Counts.of(align([], ["a"])).rate == 0.0
+    assert Counts.of(align([], ["a"])).rate == math.inf
+    assert Counts().rate == 0.0

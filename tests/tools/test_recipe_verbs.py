@@ -71,9 +71,10 @@ def test_score_prints_a_table_of_the_modes(tmp_path):
     result = call("score.sh", "--ref", "ref", "--dir", "exp", "--modes", "good bad", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     header, good, bad = (line.split() for line in result.stdout.splitlines() if line)
-    assert header == ["decode", "mode", "WER", "%", "CER", "%", "tokens", "sub", "del", "ins"]
-    assert good == ["good", "0.00", "0.00", "4", "0", "0", "0"]
-    assert bad == ["bad", "75.00", "64.71", "4", "1", "1", "1"]
+    rates = ["WER", "%", "norm.", "%", "CER", "%"]
+    assert header == ["decode", "mode", *rates, "tokens", "sub", "del", "ins"]
+    assert good == ["good", "0.00", "0.00", "0.00", "4", "0", "0", "0"]
+    assert bad == ["bad", "75.00", "75.00", "64.71", "4", "1", "1", "1"]
     assert "Overall -> 75.00 %" in (tmp_path / "exp" / "bad" / "wer").read_text()
     assert "Overall -> 64.71 % N=17" in (tmp_path / "exp" / "bad" / "cer").read_text()
 
@@ -88,9 +89,45 @@ def test_score_counts_ideographs_with_char_1(tmp_path):
         )
         assert result.returncode == 0, result.stderr
     header, row = (line.split() for line in result.stdout.splitlines() if line)
-    assert header == ["decode", "mode", "CER", "%", "tokens", "sub", "del", "ins"]
+    assert header == ["decode", "mode", "MER", "%", "tokens", "sub", "del", "ins"]
     assert row == ["hyp", "33.33", "3", "0", "1", "0"]
-    assert not (tmp_path / "hyp" / "cer").exists()
+    assert not {"cer", "wer_normalized"} & {path.name for path in (tmp_path / "hyp").iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("reference", "name"), [("我爱你", "CER"), ("we left home", "WER"), ("我爱 home", "MER")]
+)
+def test_the_table_of_char_1_names_what_is_counted(tmp_path, reference, name):
+    (tmp_path / "ref").write_text(f"a {reference}\n", encoding="utf-8")
+    (tmp_path / "hyp").mkdir()
+    (tmp_path / "hyp" / "text").write_text("a 我 left\n", encoding="utf-8")
+    options = ("--ref", "ref", "--dir", ".", "--modes", "hyp", "--char", "1")
+    result = call("score.sh", *options, cwd=tmp_path)
+    assert result.stdout.split()[:4] == ["decode", "mode", name, "%"], result.stderr
+
+
+@pytest.mark.parametrize(
+    ("language", "normalised"), [("en", "0.00"), ("de", "50.00"), ("", "50.00")]
+)
+def test_the_rate_of_normalised_texts_stands_beside_the_plain_one(tmp_path, language, normalised):
+    (tmp_path / "ref").write_text("a I won't, go!\n")
+    (tmp_path / "hyp").mkdir()
+    (tmp_path / "hyp" / "text").write_text("a i will not go\n")
+    options = ("--ref", "ref", "--dir", ".", "--modes", "hyp", "--language", language)
+    result = call("score.sh", *options, cwd=tmp_path)
+    assert result.stdout.splitlines()[-1].split()[:3] == ["hyp", "100.00", normalised]
+    name = "english" if language == "en" else "basic"
+    assert f"norm. %: WER of texts normalised by compute-wer.py --normalize {name}" in result.stderr
+
+
+def test_the_table_of_a_test_of_silence_has_no_rate_but_insertions(tmp_path):
+    (tmp_path / "ref").write_text("a\nb\n")
+    (tmp_path / "hyp").mkdir()
+    (tmp_path / "hyp" / "text").write_text("a you\nb\n")
+    result = call("score.sh", "--ref", "ref", "--dir", ".", "--modes", "hyp", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    row = result.stdout.splitlines()[-1].split()
+    assert row == ["hyp", "n/a", "n/a", "n/a", "0", "0", "0", "1"]
 
 
 def test_score_removes_ignored_words_from_references_and_hypotheses(tmp_path):
@@ -100,7 +137,16 @@ def test_score_removes_ignored_words_from_references_and_hypotheses(tmp_path):
     (tmp_path / "hesitations").write_text("UH\nUM\n")
     options = ("--ref", "ref", "--dir", ".", "--modes", "hyp", "--ignored_words", "hesitations")
     result = call("score.sh", *options, cwd=tmp_path)
-    assert result.stdout.splitlines()[-1].split() == ["hyp", "0.00", "0.00", "2", "0", "0", "0"]
+    assert result.stdout.splitlines()[-1].split() == [
+        "hyp",
+        "0.00",
+        "0.00",
+        "0.00",
+        "2",
+        "0",
+        "0",
+        "0",
+    ]
 
 
 @pytest.mark.parametrize("allowed", [False, True])

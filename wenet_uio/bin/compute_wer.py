@@ -23,6 +23,7 @@ from typing import get_args
 from wenet_uio.base.cli import add_json, command_parser, print_json, run
 from wenet_uio.base.files import written_aside
 from wenet_uio.base.options import positive_int
+from wenet_uio.scoring.normaliser import NormaliserName, load_normaliser
 from wenet_uio.scoring.scores import (
     ReportFormat,
     Scores,
@@ -31,8 +32,8 @@ from wenet_uio.scoring.scores import (
     write_comparison,
     write_report,
 )
+from wenet_uio.scoring.trn import Transcripts, paired, read_transcripts
 from wenet_uio.scoring.words import Unit, WordRules
-from wenet_uio.text.table import read_table
 
 
 def switch(value: str) -> bool:
@@ -72,8 +73,8 @@ def parser() -> argparse.ArgumentParser:
         choices=get_args(Unit),
         default="word",
         help="what is counted. word: words between spaces (WER); char: characters, with "
-        "the spaces between words (CER); auto: each ideograph and each run of Latin characters "
-        "(CER of Mandarin, mixed error rate)",
+        "the spaces between words (CER of any script); auto: each ideograph and each run of Latin "
+        "characters, as in WeNet (CER of Mandarin, WER of English, else mixed error rate, MER)",
     )
     unit.add_argument(
         "--char",
@@ -81,6 +82,13 @@ def parser() -> argparse.ArgumentParser:
         type=lambda value: "auto" if switch(value) else "word",
         metavar="{0,1}",
         help="as in WeNet; 0: --unit word, 1: --unit auto",
+    )
+    parser.add_argument(
+        "--normalize",
+        choices=get_args(NormaliserName),
+        help="normalise references and hypotheses, to compare with error rates that others publish. "
+        "english: as Whisper does (case, punctuation, contractions, numbers, spelling); basic: case, "
+        "punctuation and symbols of other languages",
     )
     parser.add_argument(
         "--v",
@@ -117,8 +125,9 @@ def parser() -> argparse.ArgumentParser:
     )
     add_json(parser, "totals and the counts of each utterance as one JSON object")
     add_page_options(parser)
-    parser.add_argument("ref", help="references, `key text` per line")
-    parser.add_argument("hyp", help="hypotheses, `key text` per line")
+    formats = "`key text` per line, or the `text (key)` of sclite"
+    parser.add_argument("ref", help=f"references, {formats}")
+    parser.add_argument("hyp", help=f"hypotheses, {formats}")
 
     return parser
 
@@ -132,6 +141,9 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
             "--bootstrap: expected 0 or more resamples, with --compare 1 or more, found "
             f"{options.bootstrap}"
         )
+
+    if options.normalize and options.cs:
+        command_line.error("--normalize: it ignores case; leave out --cs 1")
 
     if options.data_list and not options.html:
         command_line.error("--data_list needs --html: the page plays its audio")
@@ -155,7 +167,6 @@ def write_page(options: argparse.Namespace, scores: Scores) -> None:
             file,
             title=options.hyp,
             utterances=options.html_utterances,
-            unit=options.unit,
             audio=audio,
         )
 
@@ -168,6 +179,19 @@ def print_report(options: argparse.Namespace, scores: Scores, other: Scores | No
     if other is not None:
         systems = (options.hyp, scores), (options.compare, other)
         write_comparison(*systems, sys.stdout, options.bootstrap)
+
+
+def score_file(
+    references: Transcripts, path: str, rules: WordRules, normalize: NormaliserName | None
+) -> Scores:
+    """Score a file of hypotheses."""
+    texts, hypotheses = paired(references, read_transcripts(path))
+    if normalize:
+        normalise = load_normaliser(normalize)
+        texts = {key: normalise(text) for key, text in texts.items()}
+        hypotheses = {key: normalise(text) for key, text in hypotheses.items()}
+
+    return score(texts, hypotheses, rules)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -185,11 +209,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         remove_tags=options.rt,
         ignored=frozenset(ignored),
     )
-    references = read_table(options.ref)
-    scores = score(references, read_table(options.hyp), rules)
+    references = read_transcripts(options.ref)
+    scores = score_file(references, options.hyp, rules, options.normalize)
     other = None
     if options.compare:
-        other = score(references, read_table(options.compare), rules)
+        other = score_file(references, options.compare, rules, options.normalize)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Whatever the locale: other tools read the report as UTF-8
         sys.stdout.reconfigure(encoding="utf-8")

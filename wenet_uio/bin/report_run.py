@@ -36,8 +36,8 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--char",
         choices=("0", "1"),
-        help="the error rates are 0: word error rates, 1: character error rates (default: as in "
-        "that card)",
+        help="what the model card calls the error rates until a text is scored; 0: word error rates, "
+        "1: character error rates (default: as in that card)",
     )
     add_trust_code(parser)
     return parser

@@ -33,21 +33,27 @@ class Comparison(NamedTuple):
     other sign."""
 
 
-def interval(counts: Sequence[Counts], resamples: int, seed: int = 0) -> tuple[float, float]:
-    """Estimate the 95 % interval of the error rate, in percent.
+def interval(counts: Sequence[Counts], resamples: int, seed: int = 0) -> tuple[float, float] | None:
+    """Estimate the 95 % interval of the error rate, in percent; None without words of references.
 
     Args:
         counts: one element per utterance.
     """
     (rates,) = _resample_rates([counts], resamples, seed)
-    return _interval_ends(rates)
+    return _interval_ends(rates) if rates.size else None
 
 
 def compare(
     first: Sequence[Counts], second: Sequence[Counts], resamples: int, seed: int = 0
-) -> Comparison:
-    """Compare two systems; `first` and `second` count the same utterances in the same order."""
+) -> Comparison | None:
+    """Compare two systems; None without words of references.
+
+    `first` and `second` count the same utterances in the same order.
+    """
     rates = _resample_rates([first, second], resamples, seed)
+    if not rates.size:
+        return None
+
     differences = rates[1] - rates[0]  # (resamples,)
     low, high = _interval_ends(differences)
 
@@ -61,26 +67,26 @@ def _resample_rates(systems: Sequence[Sequence[Counts]], resamples: int, seed: i
     """Compute error rates (systems, resamples) in percent.
 
     A resample draws as many utterances as there are, with replacement, and the same ones for every
-    system.
+    system. Resamples without words of references have no rate and are left out.
     """
-    error_rows: list[list[int]] = []
-    for counts in systems:
-        error_rows.append([utterance.errors for utterance in counts])
-    errors = np.array(error_rows, np.int64)  # (systems, utterances)
-    words = np.array([utterance.words for utterance in systems[0]], np.int64)  # (utterances,)
+    # (systems, utterances). Systems may take alternatives of a reference with other numbers of words.
+    errors = np.array([[one.errors for one in counts] for counts in systems], np.int64)
+    words = np.array([[one.words for one in counts] for counts in systems], np.int64)
+    utterances = words.shape[1]
 
     generator = np.random.default_rng(seed)
-    rates = np.zeros((len(systems), resamples))
-    block = max(1, DRAWN_AT_ONCE // max(1, len(words)))
-    for first in range(0, resamples, block):
-        shape = (min(block, resamples - first), len(words))
-        drawn = generator.integers(len(words), size=shape)  # (resamples of the block, utterances)
+    blocks: list[np.ndarray] = []
+    size = max(1, DRAWN_AT_ONCE // max(1, utterances))
+    for first in range(0, resamples, size):
+        shape = (min(size, resamples - first), utterances)
+        drawn = generator.integers(utterances, size=shape)  # (resamples of the block, utterances)
 
         drawn_errors = errors[:, drawn].sum(axis=2)  # (systems, resamples of the block)
-        drawn_words = words[drawn].sum(axis=1).clip(1)  # no division by 0
-        rates[:, first : first + block] = 100.0 * drawn_errors / drawn_words
+        drawn_words = words[:, drawn].sum(axis=2)
+        with_words = drawn_words.all(axis=0)
+        blocks.append(100.0 * drawn_errors[:, with_words] / drawn_words[:, with_words])
 
-    return rates
+    return np.concatenate(blocks, axis=1)
 
 
 def _interval_ends(values: np.ndarray) -> tuple[float, float]:

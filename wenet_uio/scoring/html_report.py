@@ -16,7 +16,7 @@ from wenet_uio.audio.decoders import INT16_SCALE
 from wenet_uio.base.pages import data_uri, render
 from wenet_uio.scoring.scores import Scores
 from wenet_uio.scoring.wer import Counts, Pair
-from wenet_uio.scoring.words import Unit
+from wenet_uio.scoring.words import MEASURES
 
 CONFUSIONS = 20
 """The page lists this many of the most frequent errors."""
@@ -29,12 +29,6 @@ SCRIPTS = {
     "Other": "other or several scripts",
 }
 """What the page calls a script: WeNet's names are those of languages, and German is not English."""
-COUNTED: dict[Unit, str] = {
-    "word": "words",
-    "char": "characters",
-    "auto": "characters and words",
-}
-"""What the page calls the units of an error rate."""
 
 Audio = Callable[[str], tuple[np.ndarray, int] | None]
 """Maps a key to its waveform (samples,), on the scale of int16, and its sample rate in Hz; None:
@@ -58,14 +52,10 @@ def write_html(
     *,
     title: str,
     utterances: int,
-    unit: Unit = "word",
     audio: Audio | None = None,
 ) -> None:
     """Write the page: totals, frequent errors, and the `utterances` with most errors. Their audio
     is embedded.
-
-    Args:
-        unit: what is counted, by which the page names the counts.
     """
     wrong: list[tuple[str, Counts]] = []
     errors: Counter[Pair] = Counter()
@@ -84,26 +74,29 @@ def write_html(
         "errors",
         title=title,
         totals=totals,
-        unit=COUNTED[unit],
+        measure=scores.measure,
+        unit=MEASURES[scores.measure],
         language=_language_code(scores),
         players=audio is not None,
         confusions=errors.most_common(CONFUSIONS),
         wrong=len(wrong),
         utterances=len(scores.utterances),
         shown=len(wrong[:utterances]),
-        articles=_make_articles(scores, wrong[:utterances], COUNTED[unit], audio),
+        articles=_make_articles(scores, wrong[:utterances], audio),
     )
     file.writelines(page)
 
 
 def _make_articles(
-    scores: Scores, shown: Iterable[tuple[str, Counts]], counted: str, audio: Audio | None
+    scores: Scores, shown: Iterable[tuple[str, Counts]], audio: Audio | None
 ) -> Iterator[_Article]:
     """Yield the utterances of the page while it is written, so that memory has one sound."""
     for key, counts in shown:
         recording = audio(key) if audio else None
         sound = data_uri(_encode_flac(*recording), "audio/flac") if recording else None
-        yield _Article(key, _describe_errors(counts, counted), scores.utterances[key], sound)
+        yield _Article(
+            key, _describe_errors(counts, MEASURES[scores.measure]), scores.utterances[key], sound
+        )
 
 
 def _describe_errors(counts: Counts, counted: str) -> str:

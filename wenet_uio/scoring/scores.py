@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import IO, Any
 
 from wenet_uio.base.messages import listed
-from wenet_uio.scoring.bootstrap import LEVEL, compare, interval
+from wenet_uio.scoring.bootstrap import LEVEL, Comparison, compare, interval
 from wenet_uio.scoring.wer import Counts, Pair, align
-from wenet_uio.scoring.words import WordRules, script_of
+from wenet_uio.scoring.words import MEASURES, Measure, WordRules, script_of
 
 _RULE = "=" * 75
 _NAMED = 10
@@ -31,6 +32,8 @@ class Scores:
     """Keys without hypothesis: all words of their references count as deleted."""
     extra: list[str] = field(default_factory=list)
     """Keys of hypotheses without reference: they are not scored."""
+    measure: Measure = "WER"
+    """What the error rates are."""
 
     def counts(self) -> list[Counts]:
         """Return counts of each utterance, in the order of the references."""
@@ -79,6 +82,7 @@ def score(references: Mapping[str, str], hypotheses: Mapping[str, str], rules: W
             pairs_by_script.setdefault(script_of(word or ""), []).append(pair)
 
     scores.scripts = {script: Counts.of(pairs) for script, pairs in pairs_by_script.items()}
+    scores.measure = rules.measure(_reference_words(scores))
     return scores
 
 
@@ -99,6 +103,14 @@ def write_report(scores: Scores, file: IO[str], form: ReportFormat = ReportForma
         file.write(f"\n{_RULE}\n")
 
 
+def _reference_words(scores: Scores) -> Iterator[str]:
+    """Yield the words of the references."""
+    for pairs in scores.utterances.values():
+        for reference, _ in pairs:
+            if reference is not None:
+                yield reference
+
+
 def write_comparison(
     first: tuple[str, Scores], second: tuple[str, Scores], file: IO[str], resamples: int
 ) -> None:
@@ -109,6 +121,10 @@ def write_comparison(
         file.write(f"{number}: {name} -> {scores.overall}\n")
 
     comparison = compare(first[1].counts(), second[1].counts(), resamples)
+    if comparison is None:
+        file.write("2 - 1 -> n/a, the references have no words\n")
+        return
+
     file.write(
         f"2 - 1 -> {comparison.difference:+.2f} points, {LEVEL} % interval {comparison.low:+.2f} "
         f"to {comparison.high:+.2f}, p = {comparison.p:.3f} ({resamples} paired resamples)\n"
@@ -125,6 +141,7 @@ def as_dict(scores: Scores, resamples: int, other: Scores | None = None) -> dict
     counts = scores.counts()
     utterance_records = [_counts_record(utterance) for utterance in counts]
     record: dict[str, Any] = {**_counts_record(scores.overall)}
+    record["measure"] = scores.measure
     record["interval"] = interval(counts, resamples) if resamples and counts else None
     record["missing"] = scores.missing
     record["extra"] = scores.extra
@@ -133,13 +150,17 @@ def as_dict(scores: Scores, resamples: int, other: Scores | None = None) -> dict
 
     if other is not None:
         comparison = compare(counts, other.counts(), resamples)
-        record["compared"] = _counts_record(other.overall) | comparison._asdict()
+        difference = (
+            dict.fromkeys(Comparison._fields) if comparison is None else comparison._asdict()
+        )
+        record["compared"] = _counts_record(other.overall) | difference
     return record
 
 
-def _counts_record(counts: Counts) -> dict[str, float]:
-    """Return counts for JSON, with their sums and their rate."""
-    return {**asdict(counts), "words": counts.words, "errors": counts.errors, "rate": counts.rate}
+def _counts_record(counts: Counts) -> dict[str, float | None]:
+    """Return counts for JSON, with their sums and their rate; None: the rate is infinite."""
+    rate = counts.rate if math.isfinite(counts.rate) else None
+    return {**asdict(counts), "words": counts.words, "errors": counts.errors, "rate": rate}
 
 
 def _write_totals(scores: Scores, file: IO[str], resamples: int) -> None:
@@ -154,11 +175,21 @@ def _write_totals(scores: Scores, file: IO[str], resamples: int) -> None:
         named = listed(scores.extra, _NAMED)
         file.write(f"Extra: {len(scores.extra)} without reference, not scored: {named}\n")
 
-    # score.sh and addons/publish/run_report.py parse this line.
+    silence = [counts.inserted for counts in scores.counts() if not counts.words]
+    if silence:
+        wrong = sum(inserted > 0 for inserted in silence)
+        file.write(
+            f"Without words: {len(silence)} of {len(scores.utterances)} references; insertions "
+            f"there: {sum(silence)}, in {wrong} of them\n"
+        )
+
+    # score.sh and addons/publish/run_report.py parse these lines.
+    file.write(f"Counted -> {MEASURES[scores.measure]} ({scores.measure})\n")
     file.write(f"Overall -> {scores.overall}\n")
 
-    if resamples and scores.utterances:
-        low, high = interval(scores.counts(), resamples)
+    ends = interval(scores.counts(), resamples) if resamples and scores.utterances else None
+    if ends:
+        low, high = ends
         file.write(
             f"{LEVEL} % interval -> {low:.2f} to {high:.2f} %, {resamples} resamples of the "
             "utterances\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -55,13 +56,23 @@ class Counts:
 
     @property
     def rate(self) -> float:
-        """Errors per 100 words of the reference; 0 if the reference has no words, as in WeNet."""
-        return 100.0 * self.errors / self.words if self.words else 0.0
+        """Errors per 100 words of the reference.
+
+        Without words it is 0 if there is no error, and infinite if words were inserted.
+        """
+        if not self.words:
+            return math.inf if self.errors else 0.0
+        return 100.0 * self.errors / self.words
+
+    @property
+    def rate_text(self) -> str:
+        """The rate in percent as reports have it; n/a if it is infinite."""
+        return f"{self.rate:.2f}" if math.isfinite(self.rate) else "n/a"
 
     def __str__(self) -> str:
-        """Write the counts in WeNet's format."""
+        """Write the counts in WeNet's format, with n/a for an infinite rate."""
         return (
-            f"{self.rate:4.2f} % N={self.words} C={self.correct} "
+            f"{self.rate_text} % N={self.words} C={self.correct} "
             f"S={self.substituted} D={self.deleted} I={self.inserted}"
         )
 

@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
 _PUNCTUATION = frozenset("!,?、。！，；？：「」︰『』《》")
-_UNIT = re.compile(r"[!,?]|<[!-=?-~]*>?|[!-~\u00c0-\u052f\u1e00-\u1fff]+|\S")
-"""A punctuation mark; a tag; a run of ASCII, Latin, Greek or Cyrillic characters; or another single
-character."""
+_RUN = re.compile(r"[!-~\u00c0-\u052f\u1e00-\u1fff]+")
+"""A run of ASCII, Latin, Greek or Cyrillic characters."""
+_UNIT = re.compile(rf"[!,?]|<[!-=?-~]*>?|{_RUN.pattern}|\S")
+"""A punctuation mark; a tag; a run; or another single character."""
 _TAG = re.compile(r"<[^>]*>?")
 _WORD_SPACE = "▁"
 """The space between two words, as a unit."""
@@ -33,6 +35,16 @@ Unit = Literal["word", "char", "auto"]
 """What an error rate counts. word: words between spaces. char: characters; a space between two
 words is one, except beside an ideograph or kana. auto: each ideograph and each run of Latin
 characters."""
+
+
+Measure = Literal["WER", "CER", "MER"]
+"""What an error rate is called: that of words, of characters, or of both, the mixed error rate."""
+MEASURES: dict[Measure, str] = {
+    "WER": "words",
+    "CER": "characters",
+    "MER": "characters and words",
+}
+"""Measures, with what each counts."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +78,19 @@ class WordRules:
                 words.append(word)
 
         return _split_characters(words) if self.unit == "char" else words
+
+    def measure(self, units: Iterable[str]) -> Measure:
+        """Name the error rate of references that have these units.
+
+        The units of `auto` are characters, words or both, as the texts are.
+        """
+        if self.unit != "auto":
+            return "CER" if self.unit == "char" else "WER"
+
+        kinds = {bool(_RUN.fullmatch(unit)) for unit in units}
+        if kinds == {True}:
+            return "WER"
+        return "CER" if kinds == {False} else "MER"
 
 
 def _split_characters(words: list[str]) -> list[str]:

@@ -14,7 +14,10 @@ from wenet_uio.config import load_config, save_config
 from wenet_uio.models import build_model
 
 UNITS = ("<blank>", "<unk>", "a", "b", "c", "<sos/eos>")
-WER = "Overall -> 4.63 % N=1047 C=1000 S=45 D=2 I=1\n95 % interval -> 3.91 to 5.40 %, 1000 resamples …\n"
+WER = (
+    "Counted -> words (WER)\nOverall -> 4.63 % N=1047 C=1000 S=45 D=2 I=1\n"
+    "95 % interval -> 3.91 to 5.40 %, 1000 resamples …\n"
+)
 
 
 def write_run(folder, start=None, **keys):
@@ -105,6 +108,21 @@ def test_the_front_matter_is_that_of_model_hubs_and_leaves_out_what_is_not_known
     assert front["pipeline_tag"] == "automatic-speech-recognition"
     front = front_matter(write_model_card(run, CardFacts(["en", "zh"], "cer")))
     assert (front["language"], front["metrics"]) == (["en", "zh"], ["cer"])
+
+
+@pytest.mark.parametrize(
+    ("counted", "name"),
+    [("words", "WER"), ("characters", "CER"), ("characters and words", "MER")],
+)
+def test_the_card_names_the_rate_that_was_scored(run, counted, name):
+    (run / "attention").mkdir()
+    line = f"Counted -> {counted} ({name})\nOverall -> n/a % N=0 C=0 S=0 D=0 I=3\n"
+    (run / "attention/wer").write_text(line)
+    card = write_model_card(run, CardFacts(["en"], "cer"))
+    assert front_matter(card)["metrics"] == [name.lower()]
+    rows = rows_of(card)
+    assert rows["decode mode"][0] == f"{name}, %"
+    assert rows["attention"] == ["n/a", "", "0", "0", "0", "3"]
 
 
 def test_language_and_the_keys_that_a_person_added_stay(run):

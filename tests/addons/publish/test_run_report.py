@@ -14,7 +14,7 @@ from torch.utils.tensorboard import SummaryWriter
 from tests.support import preloaded
 from tests.support.markup import check_markup
 from tests.support.train.training_corpus import write_corpus
-from wenet_uio.addons.publish.run_report import worse_than_before, write_run_report
+from wenet_uio.addons.publish.run_report import error_rates, worse_than_before, write_run_report
 
 ROOT = Path(__file__).parents[3]
 
@@ -114,6 +114,18 @@ def test_the_tool_adds_error_rates_and_replaces_the_page(run: Path) -> None:
     assert "<td>ctc_greedy_search<td>4.63<td>3.9 to 5.4<td>1047<td>45<td>2<td>1" in page
     assert not list((run / "exp").glob(".*.tmp"))
     assert "warning" not in done.stderr
+
+
+def test_the_rates_of_normalised_texts_stand_beside_the_plain_ones(tmp_path: Path) -> None:
+    for mode, rate, normalised in (("a", "20.00", "10.00"), ("b", "n/a", None)):
+        (tmp_path / mode).mkdir()
+        line = "Counted -> words (WER)\nOverall -> {} % N=9 C=9 S=0 D=0 I=0\n"
+        (tmp_path / mode / "wer").write_text(line.format(rate))
+        if normalised:
+            (tmp_path / mode / "wer_normalized").write_text(line.format(normalised))
+    table = error_rates(tmp_path)
+    assert table.head[1:4] == ["WER, %", "95 % interval", "WER of normalised texts, %"]
+    assert [row[:4] for row in table.rows] == [["a", "20.00", "", "10.00"], ["b", "n/a", "", ""]]
 
 
 def test_the_tool_warns_of_a_result_that_is_worse_than_before_fine_tuning(run: Path) -> None:

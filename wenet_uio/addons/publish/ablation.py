@@ -166,7 +166,8 @@ def _error_rates(line: Line, part: Part, unit: Unit) -> dict[str, tuple[float, f
     for group, keys in groups.items():
         counts = _summed_counts(seeds, keys)
         rate = sum(counts, Counts()).rate
-        rates[group] = (rate, *interval(counts, RESAMPLES))
+        low, high = interval(counts, RESAMPLES) or (rate, rate)
+        rates[group] = (rate, low, high)
 
     return rates
 
@@ -184,10 +185,10 @@ def _difference_text(line: Line, base: Line, part: Part, unit: Unit) -> str:
     base_counts = _summed_counts((base_errors[seed] for seed in common_seeds), part.references)
     counts = _summed_counts((errors[seed] for seed in common_seeds), part.references)
     base_rate = sum(base_counts, Counts()).rate
-    if not base_rate:
+    comparison = compare(base_counts, counts, RESAMPLES)
+    if not base_rate or comparison is None:
         return ""
 
-    comparison = compare(base_counts, counts, RESAMPLES)
     return f"{100 * comparison.difference / base_rate:+.1f} %, p {comparison.p:.3f}"
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 import yaml
 
-from wenet_uio.addons.publish.run_report import error_rates
+from wenet_uio.addons.publish.run_report import error_rates, measure
 from wenet_uio.base.files import written_aside
 from wenet_uio.base.run_files import MODEL_CARD, TRAIN_CONFIG, read_starts
 from wenet_uio.base.uris import published, shown
@@ -49,7 +49,7 @@ class CardFacts(NamedTuple):
     languages: Sequence[str] | None = None
     """ISO 639-1 codes."""
     metric: str | None = None
-    """wer or cer: what the error rates are."""
+    """wer or cer: what the error rates are, if no decoded text is scored yet."""
     licence: str | None = None
     """Identifier of a licence, such as apache-2.0."""
     licence_name: str | None = None
@@ -104,7 +104,7 @@ def model_card_text(folder: str | Path, facts: CardFacts, *, trust_code: Trust) 
         return None
 
     config = load_config(folder / TRAIN_CONFIG, of_model=True, trust_code=trust_code)
-    front = _merge_front_matter(config, kept, facts)
+    front = _merge_front_matter(config, kept, facts, measure(folder))
     return _Card(folder, config, front, facts).text()
 
 
@@ -130,16 +130,21 @@ def _read_front_matter(path: Path) -> dict[str, Any]:
 
 
 def _merge_front_matter(
-    config: Config, kept: Mapping[str, Any], facts: CardFacts
+    config: Config, kept: Mapping[str, Any], facts: CardFacts, scored: str | None
 ) -> dict[str, Any]:
-    """Merge the keys of the existing front matter with those that are known."""
+    """Merge the keys of the existing front matter with those that are known.
+
+    Args:
+        scored: what the error rates of the run are, such as WER.
+    """
     known: dict[str, Any] = {}
     if facts.languages:
         # The front matter has one language as a text, and several as a list.
         has_several = len(facts.languages) > 1
         known["language"] = list(facts.languages) if has_several else facts.languages[0]
-    if facts.metric:
-        known["metrics"] = [facts.metric]
+    metric = scored or facts.metric
+    if metric:
+        known["metrics"] = [metric.lower()]
     if facts.licence:
         if facts.licence != kept.get("license"):
             kept = {key: value for key, value in kept.items() if key not in OF_OTHER_LICENCE}
@@ -243,10 +248,7 @@ class _Card:
                 "was decoded with others."
             )
 
-        metrics = self.front.get("metrics")
-        metric = metrics[0] if isinstance(metrics, list) and metrics else None
-        unit = str(metric).upper() if metric in ("wer", "cer") else "error rate"
-        table = error_rates(self.folder, unit)
+        table = error_rates(self.folder)
         if not table.rows:
             return "## Error rates\n\nNo decoded text is scored yet."
 

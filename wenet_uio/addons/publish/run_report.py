@@ -69,8 +69,10 @@ SHOWN_STARTS = 3
 """Starts of the run whose environments the page lists: the first one and the latest."""
 DECODED_BEFORE = "before"
 """Folder in that of a run: results of the model that the run started from."""
-RATE = re.compile(r"^Overall -> ([0-9.]+) % N=(\d+) C=\d+ S=(\d+) D=(\d+) I=(\d+)$", re.M)
+RATE = re.compile(r"^Overall -> ([0-9.]+|n/a) % N=(\d+) C=\d+ S=(\d+) D=(\d+) I=(\d+)$", re.M)
 """The line of totals that compute-wer.py writes."""
+MEASURE = re.compile(r"^Counted -> .+ \((\w+)\)$", re.M)
+"""The line that names the error rate: WER, CER or MER."""
 INTERVAL = re.compile(rf"^{LEVEL} % interval -> ([0-9.]+ to [0-9.]+) %", re.M)
 """The line of the interval that compute-wer.py writes, except with `--bootstrap 0`."""
 
@@ -183,38 +185,58 @@ def _of_all_epochs(max_epoch: int | None) -> str:
     return "" if max_epoch is None else f" of {max_epoch}"
 
 
-def error_rates(folder: str | Path, unit: str = "error rate") -> Table:
-    """Read the error rates, with intervals, of all decode modes that are scored in a run's folder.
-
-    Args:
-        unit: heading of the rates, such as WER.
+def error_rates(folder: str | Path) -> Table:
+    """Read the error rates of all decode modes that are scored in a run's folder, with intervals,
+    and with the rates of normalised texts if there are any.
     """
-    rows = []
+    rows: list[list[str]] = []
+    normalised: list[str] = []
     for path in sorted(Path(folder).glob("**/wer")):
         text = path.read_text(encoding="utf-8")
         totals, interval = RATE.search(text), INTERVAL.search(text)
         if totals:
-            rate, *counts = totals.groups()
             mode = str(path.parent.relative_to(folder))
-            rows.append([mode, rate, interval[1] if interval else "", *counts])
+            rows.append([mode, *totals.groups()])
+            rows[-1].insert(2, interval[1] if interval else "")
+            normalised.append(_normalised_rate(path.with_name("wer_normalized")))
 
-    head = (
-        "decode mode",
-        f"{unit}, %",
-        f"{LEVEL} % interval",
-        "tokens",
-        "substituted",
-        "deleted",
-        "inserted",
-    )
+    name = measure(folder) or "error rate"
+    head = [
+        *("decode mode", f"{name}, %", f"{LEVEL} % interval"),
+        *("tokens", "substituted", "deleted", "inserted"),
+    ]
+    if any(normalised):
+        head.insert(3, f"{name} of normalised texts, %")
+        for row, rate in zip(rows, normalised, strict=True):
+            row.insert(3, rate)
+
     return Table(head, rows)
+
+
+def measure(folder: str | Path) -> str | None:
+    """Return what the error rates of a run are: WER, CER or MER; None if no mode is scored, or if
+    they differ.
+    """
+    found: set[str] = set()
+    for path in Path(folder).glob("**/wer"):
+        found.update(MEASURE.findall(path.read_text(encoding="utf-8")))
+    return found.pop() if len(found) == 1 else None
+
+
+def _normalised_rate(path: Path) -> str:
+    """Return the error rate of normalised texts; empty if they were not scored."""
+    totals = RATE.search(path.read_text(encoding="utf-8")) if path.exists() else None
+    return totals[1] if totals else ""
 
 
 def worse_than_before(folder: str | Path) -> list[str]:
     """Return a line for each test set and decode mode that has a higher error rate than before
     fine-tuning.
     """
-    rates = {str(name): float(rate) for name, rate, *_ in error_rates(folder).rows}
+    rates: dict[str, float] = {}
+    for name, rate, *_ in error_rates(folder).rows:
+        rates[name] = math.inf if rate == "n/a" else float(rate)
+
     lines: list[str] = []
     for name, rate in rates.items():
         before = rates.get(f"{DECODED_BEFORE}/{name}")
