@@ -54,6 +54,12 @@ def test_a_kaldi_text_whose_lines_end_in_parentheses_stays_one(tmp_path, lines):
     assert "(" in references["u1"]
 
 
+def test_files_of_sclite_with_other_keys_are_not_read_as_kaldi_texts(tmp_path):
+    texts = read(tmp_path, "the cat (a-1)\na cat (a-2)\n", "the cat (b-1)\na cat (b-2)\n")
+    with pytest.raises(ValueError, match="references begin with a-1, hypotheses with b-1"):
+        score(*texts, WordRules())
+
+
 def test_the_texts_of_a_kaldi_file_are_left_as_they_are(tmp_path):
     lines = "u1 { a / b } (uh) @\n"
     assert read(tmp_path, lines, lines) == ({"u1": "{ a / b } (uh) @"}, {"u1": "{ a / b } (uh) @"})
@@ -125,6 +131,7 @@ def test_500_random_pairs_have_the_counts_of_sclite(tmp_path):
             "s-1 a\n",
             r"ref:3: expected `text \(key\)`, as most",
         ),
+        ("a b (s-1)\nc (s-2)\n", "a b (s-1)\nc\nd (s-3)\n", r"hyp:2: expected `text \(key\)`"),
         ("s-1 a\n", "a b (s-1)\nc d (s-2)\ne\n", r"hyp:3: expected `text \(key\)`, as most"),
         ("{ a / b (s-1)\n", "a (s-1)\n", "utterance s-1: `{` has no `}` after it"),
         ("a (s-1)\n", "a } b (s-1)\n", "utterance s-1: `}` has no `{` before it"),

@@ -100,20 +100,24 @@ def read_transcripts(path: str | Path) -> Transcripts:
 
 
 def paired(references: Transcripts, hypotheses: Transcripts) -> tuple[Texts, Texts]:
-    """Return the texts of both files, read in the formats with which most keys are in both.
+    """Return the texts of both files by key, in the formats that the files have.
 
+    If only one of them can be sclite's, it is read in the format with which more keys are in both.
     Of alternations, the alternatives with the fewest errors are left.
 
     Raises:
-        ValueError: no key is in both files, and most lines of one of them are in sclite's format;
-            or a brace of an alternation has no partner.
+        ValueError: a few lines of a file are not in sclite's format, while the other file is, or no
+            key is in both files; or a brace of an alternation has no partner.
     """
-    first, second = max(
-        product(references.readings, hypotheses.readings),
-        key=lambda readings: len(readings[0].texts.keys() & readings[1].texts.keys()),
-    )
+    first, second = references.readings[0], hypotheses.readings[0]
+    is_with_trn = first.is_trn or second.is_trn
+    if not (first.is_trn and second.is_trn):
+        first, second = max(
+            product(references.readings, hypotheses.readings),
+            key=lambda readings: len(readings[0].texts.keys() & readings[1].texts.keys()),
+        )
     flaw = references.flaw or hypotheses.flaw
-    if flaw and not first.texts.keys() & second.texts.keys():
+    if flaw and (is_with_trn or not first.texts.keys() & second.texts.keys()):
         raise ValueError(flaw)
 
     chosen_references, chosen_hypotheses = dict(first.texts), dict(second.texts)
