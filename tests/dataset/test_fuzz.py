@@ -8,6 +8,7 @@ import io
 import json
 import struct
 import tarfile
+from pathlib import Path
 
 import numpy as np
 import pyarrow
@@ -17,9 +18,13 @@ import pytest
 from tests.support.data.hostile_tars import END, TARS, sample
 from tests.support.data.tars import wav
 from tests.support.fuzz import damaged
+from wenet_uio.config.batch import BatchConf
+from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.corpus.columns import read_columns, write_columns
 from wenet_uio.dataset.corpus.open_list import build_index, open_list
 from wenet_uio.dataset.formats.errors import ListError
+from wenet_uio.dataset.plan.epoch_plan import EpochPlan, divide
+from wenet_uio.dataset.plan.measure import measure_of
 from wenet_uio.dataset.storage.containers import Part, names_of_parts, unpack
 from wenet_uio.dataset.storage.versions import StorageError
 from wenet_uio.dataset.types import SampleRef
@@ -186,6 +191,64 @@ def check_index_of_tar(folder, times):
             raise AssertionError(f"{name}: {error!r}") from error
 
 
+def list_of_shards(folder):
+    """A list of two tars, of one of which a sample has no text."""
+    (folder / "a.tar").write_bytes(sample("a") + sample("b") + END)
+    (folder / "b.tar").write_bytes(tar_of(tarfile.USTAR_FORMAT))
+    data_list = folder / "shards.list"
+    data_list.write_text(f"{folder / 'a.tar'}\n{folder / 'b.tar'}\n")
+    return data_list
+
+
+def list_of_files(folder):
+    """A raw list of five utterances, two without a key, and a line that is none."""
+    (folder / "a.wav").write_bytes(AUDIO)
+    named = [f'{{"key": "k{number}", "wav": "a.wav", "txt": "text"}}' for number in range(3)]
+    segments = [f'{{"wav": "a.wav", "start": {start}, "txt": "é"}}' for start in (0.01, 0.02)]
+    data_list = folder / "raw.list"
+    data_list.write_text("\n".join([*named, *segments, '{"wav": "a.wav"}']) + "\n")
+    return data_list
+
+
+def use_corpus(corpus):
+    """Plan an epoch and read every sample; return the errors of samples."""
+    dataset_conf = DatasetConf(batch_conf=BatchConf(batch_type="static", batch_size=2))
+    measure = measure_of(dataset_conf, training=True)
+    plan = EpochPlan(corpus, measure, seed=1, epoch=0, division=divide(corpus, 1))
+    batches = [plan.batch(number) for number in range(plan.num_batches)]
+    assert corpus.contents_digest
+
+    errors = []
+    for piece in (piece for batch in batches for piece in batch.pieces):
+        for shard, row in zip(piece.shards.tolist(), piece.rows.tolist(), strict=True):
+            try:
+                corpus.key(SampleRef(shard, row))
+                corpus.texts(SampleRef(shard, row))
+                corpus.read(SampleRef(shard, row))
+            except ListError as error:
+                errors.append(error)
+    return errors
+
+
+def check_index_of_list(data_list, data_type, times):
+    """An index that is damaged is made again, or whatever fails names it and says what to do."""
+    index = Path(f"{data_list}.idx")
+    build_index(str(data_list), data_type)
+    assert use_corpus(open_list(str(data_list), data_type)) == []
+    for name, data in damaged({data_type: index.read_bytes()}, times):
+        index.write_bytes(data)
+        try:
+            errors = use_corpus(open_list(str(data_list), data_type))
+        except ValueError as error:
+            errors = [error]
+        except Exception as error:
+            raise AssertionError(f"{name}: {error!r}") from error
+        for error in errors:
+            assert str(index) in str(error), (name, error)
+            assert "delete" in str(error), (name, error)
+            assert "\n" not in str(error), (name, error)
+
+
 def build_and_open(data_list):
     build_index(str(data_list), "shard")
     return open_list(str(data_list), "shard")
@@ -196,6 +259,23 @@ def test_damaged_containers_are_read_or_refused_by_name(tmp_path):
     check_indexes(tmp_path, 100)
     check_index_of_tar(tmp_path, 60)
     check_tars(tmp_path, sound_tars(), 12)
+
+
+@pytest.mark.parametrize(
+    ("make_list", "data_type"), [(list_of_files, "raw"), (list_of_shards, "shard")]
+)
+def test_a_damaged_index_of_a_list_is_made_again_or_named_with_what_to_do(
+    make_list, data_type, tmp_path
+):
+    check_index_of_list(make_list(tmp_path), data_type, 100)
+
+
+@pytest.mark.all
+@pytest.mark.parametrize(
+    ("make_list", "data_type"), [(list_of_files, "raw"), (list_of_shards, "shard")]
+)
+def test_an_index_of_a_list_with_any_damage_is_made_again_or_named(make_list, data_type, tmp_path):
+    check_index_of_list(make_list(tmp_path), data_type, 1000)
 
 
 @pytest.mark.all

@@ -157,6 +157,6 @@ def test_a_file_of_lines_that_is_replaced_after_its_entries_were_read_is_an_erro
         (tmp_path / "other").write_text("three\none\n")
         os.replace(tmp_path / "other", path)
 
-    (file,), _, _ = indexed_lines([str(path)], f"{path}.idx", entries)
+    (file,), _ = indexed_lines([str(path)], f"{path}.idx", entries)
     with pytest.raises(ListError, match="changed since it was indexed"):
         file.read(0, 3)

@@ -210,6 +210,23 @@ class Extremes(NamedTuple):
     """Characters, or tokens if they are counted."""
 
 
+SHARDS_OF_LIST = {**TABLE_COLUMNS, "first_row": np.int64}
+"""Columns of the index of a list with a value for each shard."""
+META_TYPES = {
+    "bad": list,
+    "bytes": int,
+    "digest": str,
+    "features": bool,
+    "files": list,
+    "mtime_ns": int,
+    "remote": bool,
+    "summary": dict,
+    "type": str,
+    "unread": dict,
+    "warnings": list,
+}
+"""Types of what the index of a list has in its header."""
+
 Indexed = tuple[Rows, list[Problem]]
 """The rows of a shard, and the samples that cannot be used."""
 
@@ -319,11 +336,42 @@ class ListIndex:
             ValueError: the file is no index, is damaged, or has been made again with other samples.
         """
         index = cls(path, *read_columns(path))
+        index._check()
         if digest not in (None, index.summary.digest):
             raise ValueError(
                 f"{path}: made again with other samples since it was opened; start again"
             )
         return index
+
+    @classmethod
+    def find(cls, path: Path) -> ListIndex | None:
+        """Like `read`; None if there is no such file, or it is damaged, unreadable or of another
+        version.
+        """
+        stored = find_columns(path)
+        if stored is None:
+            return None
+
+        index = cls(path, *stored)
+        try:
+            index._check()
+        except ValueError:
+            return None
+        return index
+
+    def _check(self) -> None:
+        """Check that the parts of the index fit each other. Columns of samples are not read.
+
+        Raises:
+            ValueError: they do not, so the file is damaged.
+        """
+        try:
+            damage = _misfit_of_meta(self.meta) or _misfit_of_columns(self.columns, self.summary)
+        except (LookupError, TypeError, ValueError) as error:
+            damage = f"{type(error).__name__}: {error}"
+
+        if damage:
+            raise ValueError(f"{self.path}: damaged ({damage}); delete it to have it rebuilt")
 
     @property
     def summary(self) -> Summary:
@@ -342,6 +390,56 @@ class ListIndex:
 
     def __reduce__(self) -> tuple[Callable, tuple]:
         return ListIndex.read, (self.path, self.summary.digest)
+
+
+def _misfit_of_meta(meta: Mapping[str, Any]) -> str | None:
+    """Return what is wrong in the header of the index of a list; None if nothing is."""
+    for name, value in meta.items():
+        if not isinstance(value, META_TYPES.get(name, object)):
+            return f"{name} is {value!s:.40}"
+
+    for key, reason in meta["bad"]:
+        if not isinstance(key, str) or not isinstance(reason, str):
+            return f"bad has {(key, reason)!s:.40}"
+
+    digests = Summary(**meta["summary"]).digest.split()  # of the samples, and of files of lines
+    of_files = len(digests) - 1 == len(meta["files"]) if "files" in meta else True
+    of_list = "files" in meta or meta.keys() >= {"type", "bytes", "mtime_ns", "digest"}
+    return None if of_files and of_list else "it does not say of which files it is"
+
+
+def _misfit_of_columns(columns: Mapping[str, np.ndarray], summary: Summary) -> str | None:
+    """Return what is wrong in the columns of the index of a list; None if nothing is."""
+    are_lines = "keys" in columns
+    of_samples = COLUMNS if are_lines else {name: COLUMNS[name] for name in Stored._fields}
+    bytes_name, ends_name = ("keys", "key_end") if are_lines else ("paths", "path_end")
+    of_shards = SHARDS_OF_LIST if are_lines else {**SHARDS_OF_LIST, "path_end": np.uint64}
+    if columns.keys() != {*of_samples, *of_shards, bytes_name}:
+        return f"its columns are {', '.join(columns)}"
+
+    shards = len(columns["samples"])
+    for types, length in ((of_samples, summary.samples), (of_shards, shards)):
+        for name, dtype in types.items():
+            if columns[name].dtype != dtype or len(columns[name]) != length:
+                return f"column {name} has {len(columns[name])} values of {columns[name].dtype}"
+
+    found = summary_of(columns)
+    if (found.samples, found.digest) != (summary.samples, summary.digest.split()[0]):
+        return "its summary is of other samples"
+
+    samples = columns["samples"]
+    if not np.array_equal(columns["first_row"], np.cumsum(samples, dtype=np.int64) - samples):
+        return "column first_row does not count samples"
+    for name in ("seconds", "shortest", "longest"):
+        if not np.isfinite(columns[name]).all():
+            return f"column {name} has no finite numbers"
+
+    ends = columns[ends_name]
+    last = int(ends[-1]) if len(ends) else 0
+    is_descending = not are_lines and bool((ends[1:] < ends[:-1]).any())
+    if last != len(columns[bytes_name]) or is_descending:
+        return f"column {ends_name} does not fit the bytes of {bytes_name}"
+    return None
 
 
 def summary_of(table: Mapping[str, np.ndarray]) -> Summary:

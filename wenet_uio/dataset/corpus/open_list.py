@@ -27,7 +27,7 @@ from wenet_uio.base.executor import Executor
 from wenet_uio.base.messages import hides_bar, warn_once
 from wenet_uio.base.uris import shown
 from wenet_uio.dataset.corpus.base import Corpus
-from wenet_uio.dataset.corpus.columns import GrowingColumns, find_columns
+from wenet_uio.dataset.corpus.columns import GrowingColumns
 from wenet_uio.dataset.corpus.index import (
     COLUMNS,
     Indexed,
@@ -357,15 +357,15 @@ def _current_index(file: LineFile, data_type: DataType, layout: Layout) -> ListI
     """
     indexes: list[ListIndex] = []
     for place in places_of(index_of(file.path, layout)):
-        stored = find_columns(place)
-        if stored is None:
+        index = ListIndex.find(place)
+        if index is None:
             continue
 
-        columns, meta = stored
-        if meta.get("type") != data_type:  # an index beside a tar has no type
+        meta = index.meta
+        if meta.get("type") != data_type:
             DataList(file, data_type)  # refuses the other type
         elif file.is_unchanged(FileState(meta["bytes"], meta["mtime_ns"], meta["digest"])):
-            indexes.append(ListIndex(place, columns, meta))
+            indexes.append(index)
 
     if not indexes:
         return None

@@ -7,13 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from wenet_uio.base.files import digest_of
 from wenet_uio.dataset.corpus.base import Facts, Numbers, RemoteObject, StoredCorpus, Texts
-from wenet_uio.dataset.corpus.columns import find_columns, release_pages
+from wenet_uio.dataset.corpus.columns import release_pages
 from wenet_uio.dataset.corpus.index import (
     TABLE_COLUMNS,
     Entry,
@@ -21,14 +20,14 @@ from wenet_uio.dataset.corpus.index import (
     Problem,
     Rows,
     Stored,
-    Summary,
     rows_of,
     rows_of_shards,
     summary_of,
 )
-from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN, Columns, table_of_runs
+from wenet_uio.dataset.corpus.raw_index import UTTERANCES_PER_RUN, table_of_runs
 from wenet_uio.dataset.corpus.unread_audio import Unread, has_returned
 from wenet_uio.dataset.formats.data_list import RawLine, locate, parse_raw_line
+from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.list_file import FileState, LineFile
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout
 from wenet_uio.dataset.storage import objects
@@ -45,22 +44,15 @@ class LineCorpus(StoredCorpus):
     implements `read`.
     """
 
-    def __init__(
-        self, lines: LineFile, columns: dict[str, np.ndarray], meta: dict[str, Any], facts: Facts
-    ) -> None:
-        """`columns` and `meta` are the index of `lines`."""
+    def __init__(self, lines: LineFile, index: ListIndex, facts: Facts) -> None:
+        """`index` is that of `lines`."""
+        columns = dict(index.columns)
         self._first_row = columns.pop("first_row")
         table = {name: columns.pop(name) for name in TABLE_COLUMNS}
         self._rows = Rows(**columns, key_start=0, tar_pages="")
-        self._lines = lines
+        self._lines, self._index = lines, index
         self._visits = 0
-        super().__init__(
-            lines.path,
-            table,
-            [(key, reason) for key, reason in meta["bad"]],
-            Summary(**meta["summary"]),
-            facts,
-        )
+        super().__init__(lines.path, table, index.bad, index.summary, facts)
 
     @property
     def contents_digest(self) -> str:
@@ -84,7 +76,22 @@ class LineCorpus(StoredCorpus):
     def line_of(self, ref: SampleRef) -> bytes:
         """Read the line with the text of a sample; `text_offset` of the index is its place."""
         rows = self.rows(ref.shard)
-        return self._lines.read(int(rows.text_offset[ref.row]), int(rows.text_size[ref.row]))
+        offset, size = int(rows.text_offset[ref.row]), int(rows.text_size[ref.row])
+        return self.line_at(self._lines, offset, size)
+
+    def line_at(self, lines: LineFile, offset: int, size: int) -> bytes:
+        """Read bytes of a file that the index says.
+
+        Raises:
+            ListError: the file has changed, or has no such bytes.
+        """
+        if offset + size > lines.size:
+            raise self.damaged(f"{lines.path} has no {size} bytes from byte {offset} on")
+        return lines.read(offset, size)
+
+    def damaged(self, reason: str) -> ListError:
+        """Return the error for a sample that the index does not describe as it is."""
+        return ListError(f"{self._index.path}: damaged ({reason}); delete it to have it rebuilt")
 
 
 class RawCorpus(LineCorpus):
@@ -92,10 +99,9 @@ class RawCorpus(LineCorpus):
 
     def __init__(self, lines: LineFile, index: ListIndex, layout: Layout = DEFAULT_LAYOUT) -> None:
         """`index` is that of the open list `lines`, see `index_of_file`."""
-        self._index, self._layout = index, layout
+        self._layout = layout
         self._copies = objects.shared_paths()
-        facts = Facts.of_list(lines.path, index)
-        super().__init__(lines, dict(index.columns), index.meta, facts)
+        super().__init__(lines, index, Facts.of_list(lines.path, index))
 
     @property
     def text_field(self) -> str | None:
@@ -139,8 +145,17 @@ class RawCorpus(LineCorpus):
     def _parse_line(self, shard: int, row: int) -> RawLine:
         number = int(self._first_row[shard]) + row
         offset = int(self._rows.audio_offset[number])
-        text = self._lines.read(offset, int(self._rows.audio_size[number]))
-        return parse_raw_line(text, self._layout.text_field)
+        text = self.line_at(self._lines, offset, int(self._rows.audio_size[number]))
+        try:
+            line = parse_raw_line(text, self._layout.text_field)
+        except ListError as error:  # the line could be read when it was indexed
+            raise self.damaged(f"no line is at byte {offset}: {error}") from None
+
+        # The index may have put folders in front of a key that the line does not state.
+        key = self._rows.key(number)
+        if not key.endswith(line.key):
+            raise self.damaged(f"the line at byte {offset} has the key {line.key}, not {key}")
+        return line
 
     def __reduce__(self) -> tuple[Callable, tuple]:
         return RawCorpus, (self._lines, self._index, self._layout)
@@ -153,9 +168,9 @@ that cannot be read to the other argument."""
 
 def indexed_lines(
     paths: Sequence[str], index: str, entries: Entries
-) -> tuple[list[LineFile], Columns, dict]:
-    """Return files whose lines belong together, and columns and meta of their index, which is made
-    first if it is missing or a file has changed.
+) -> tuple[list[LineFile], ListIndex]:
+    """Return files whose lines belong together, and their index, which is made first if it is
+    missing or damaged, or a file has changed.
 
     The digest of the samples also covers the content of the files: texts of equal length with other
     words differ.
@@ -168,31 +183,31 @@ def indexed_lines(
     Raises:
         OSError: the system does not give a local audio file.
     """
-    columns, meta = _current_index(index, paths)
-    if not meta or has_returned(meta, paths[0]):
+    stored = _current_index(index, paths)
+    if stored is None or has_returned(stored.meta, paths[0]):
         with making(places_of(index)):
-            columns, made_meanwhile = _current_index(index, paths)
-            if made_meanwhile == meta:
-                columns, meta = _make_index(paths, index, entries)
+            made_meanwhile = _current_index(index, paths)
+            if made_meanwhile and not (stored and stored.meta == made_meanwhile.meta):
+                stored = made_meanwhile
             else:
-                meta = made_meanwhile
+                stored = _make_index(paths, index, entries)
 
-    digests = meta["summary"]["digest"].split()[1:]
+    digests = stored.summary.digest.split()[1:]
     files: list[LineFile] = []
-    for (path, size, mtime_ns), digest in zip(meta["files"], digests, strict=True):
+    for (path, size, mtime_ns), digest in zip(stored.meta["files"], digests, strict=True):
         files.append(LineFile(path, FileState(size, mtime_ns, digest)))
 
-    return files, columns, meta
+    return files, stored
 
 
-def _current_index(index: str, paths: Sequence[str]) -> tuple[Columns, dict]:
-    """Return columns and meta of the index, empty without one; of several, that which lacks least
-    audio.
+def _current_index(index: str, paths: Sequence[str]) -> ListIndex | None:
+    """Return the index of the present files, if there is any; of several, the first of those that
+    lack least audio.
     """
     files = _file_states(paths)
-    stored = filter(None, map(find_columns, places_of(index)))
-    current = [(columns, meta) for columns, meta in stored if meta.get("files") == files]
-    return min(current, key=lambda stored: len(stored[1].get("unread", ())), default=({}, {}))
+    stored = filter(None, map(ListIndex.find, places_of(index)))
+    current = [index for index in stored if index.meta.get("files") == files]
+    return min(current, key=lambda index: len(index.meta.get("unread", ())), default=None)
 
 
 def _file_states(paths: Sequence[str]) -> list[list]:
@@ -201,7 +216,7 @@ def _file_states(paths: Sequence[str]) -> list[list]:
     return [[path, status.st_size, status.st_mtime_ns] for path, status in statuses]
 
 
-def _make_index(paths: Sequence[str], index: str, entries: Entries) -> tuple[Columns, dict]:
+def _make_index(paths: Sequence[str], index: str, entries: Entries) -> ListIndex:
     """Make the index of files of lines, and write it."""
     files = _file_states(paths)
     # Before the lines are read: a file that is replaced meanwhile has another digest.
@@ -217,5 +232,4 @@ def _make_index(paths: Sequence[str], index: str, entries: Entries) -> tuple[Col
     if unread:
         meta["unread"] = unread
 
-    written = ListIndex.write(places_of(index), columns, meta)
-    return written.columns, written.meta
+    return ListIndex.write(places_of(index), columns, meta)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -17,6 +18,7 @@ from wenet_uio.dataset.corpus.base import Facts, Numbers, RemoteObject, StoredCo
 from wenet_uio.dataset.corpus.index import ListIndex, Rows, Stored, rows_of_shards
 from wenet_uio.dataset.corpus.remote_index import kept_index
 from wenet_uio.dataset.corpus.shard_index import kept_folder, pages_of, shard_index
+from wenet_uio.dataset.corpus.unread_audio import OF_A_LINE
 from wenet_uio.dataset.formats.data_list import ShardFiles
 from wenet_uio.dataset.formats.errors import ListError
 from wenet_uio.dataset.formats.sample_layout import DEFAULT_LAYOUT, Layout, is_member_of
@@ -150,7 +152,14 @@ class ShardCorpus(StoredCorpus):
     def files(self, shard: int) -> ShardFiles:
         """Return the tar and manifest of a shard."""
         start = int(self._path_end[shard - 1]) if shard else 0
-        return ShardFiles.parse(self._paths[start : int(self._path_end[shard])].tobytes().decode())
+        path = self._paths[start : int(self._path_end[shard])].tobytes()
+        try:
+            return ShardFiles.parse(path.decode())
+        except UnicodeDecodeError:
+            raise ListError(
+                f"{self._index.path}: damaged (a shard is named {path!r:.80}); delete it to have it "
+                "rebuilt"
+            ) from None
 
     def rows(self, shard: int) -> Rows:
         """Return the index of one shard.
@@ -256,10 +265,20 @@ class ShardCorpus(StoredCorpus):
             ListError: it is not the index that the list was indexed with.
         """
         files = self.files(shard)
-        if files.is_plain:
-            rows, _ = shard_index(str(files), kept_folder(self.data_list), self._layout, "size")
-        else:
-            rows, _ = kept_index(files, self._layout, kept_folder(self.data_list))
+        try:
+            if files.is_plain:
+                rows, _ = shard_index(str(files), kept_folder(self.data_list), self._layout, "size")
+            else:
+                rows, _ = kept_index(files, self._layout, kept_folder(self.data_list))
+        except ListError:
+            raise
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno not in (*OF_A_LINE, errno.EISDIR):
+                raise
+            raise ListError(
+                f"{files.tar!r}: {error}; if {self.data_list} does not name it, {self._index.path} "
+                "is damaged: delete it to have it rebuilt"
+            ) from None
 
         if rows.digest() != int(self._digest[shard]):
             raise ListError(

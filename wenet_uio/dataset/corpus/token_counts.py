@@ -82,8 +82,9 @@ def _read_or_count(corpus: Corpus, tokenizer: AnyTokenizer, input_only: bool) ->
     def stored_counts() -> np.ndarray | None:
         for place in places_of(path):
             columns, meta = find_columns(place) or ({}, {})
-            if meta == texts:
-                return columns["tokens"]
+            tokens = columns.get("tokens", np.empty(0))
+            if meta == texts and (tokens.dtype, len(tokens)) == (np.uint32, corpus.num_samples):
+                return tokens
         return None
 
     counts = stored_counts()

@@ -193,8 +193,8 @@ class ConversationCorpus(LineCorpus):
         self._seconds_of_token, self._tag = token_equivalent_duration, audio_locator_tag
         entries = partial(_entries, path, token_equivalent_duration)
         index = f"{path}.{token_equivalent_duration:g}.idx"
-        (file,), columns, meta = indexed_lines([path], index, entries)
-        super().__init__(file, columns, meta, Facts(frozenset({"conversation"})))
+        (file,), stored = indexed_lines([path], index, entries)
+        super().__init__(file, stored, Facts(frozenset({"conversation"})))
         self.require_samples("holds no conversation")
 
     def read(self, ref: SampleRef) -> ConversationUtterance:

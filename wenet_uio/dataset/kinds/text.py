@@ -100,9 +100,9 @@ class TextCorpus(LineCorpus):
             index, kind = f"{path}.{Path(source_path).name}.idx", "pair"
 
         entries = partial(_entries, path, source_path)
-        files, columns, meta = indexed_lines(paths, index, entries)
+        files, stored = indexed_lines(paths, index, entries)
         self._source_lines = files[1] if source_path is not None else None
-        super().__init__(files[0], columns, meta, Facts(frozenset({kind})))
+        super().__init__(files[0], stored, Facts(frozenset({kind})))
         if not self.num_samples:
             raise ListError(f"{path}: holds no text")
 
@@ -119,7 +119,7 @@ class TextCorpus(LineCorpus):
             return TextUtterance(key, text, extra=extra)
 
         offset, size = int(rows.audio_offset[ref.row]), int(rows.audio_size[ref.row])
-        source = _decode_line(self._source_lines.read(offset, size))
+        source = _decode_line(self.line_at(self._source_lines, offset, size))
         return PairUtterance(key, text, source, extra=extra)
 
     def texts(self, ref: SampleRef) -> Texts:

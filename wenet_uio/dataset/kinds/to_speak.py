@@ -190,8 +190,8 @@ class TtsTextCorpus(LineCorpus):
         self._is_manifest = is_manifest(first)
         entries = partial(_entries, path, self._is_manifest, seconds_per_character)
         index = f"{path}.spoken-{seconds_per_character:g}.idx"
-        (file,), columns, meta = indexed_lines([path], index, entries)
-        super().__init__(file, columns, meta, Facts(frozenset({"to_speak"})))
+        (file,), stored = indexed_lines([path], index, entries)
+        super().__init__(file, stored, Facts(frozenset({"to_speak"})))
 
         self.require_samples("holds no text to speak")
 

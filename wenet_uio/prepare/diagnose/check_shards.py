@@ -16,8 +16,7 @@ import numpy as np
 
 from wenet_uio.base.files import digest_of
 from wenet_uio.dataset.corpus.base import Corpus
-from wenet_uio.dataset.corpus.columns import find_columns
-from wenet_uio.dataset.corpus.index import Problem, find_index
+from wenet_uio.dataset.corpus.index import ListIndex, Problem, find_index
 from wenet_uio.dataset.corpus.open_list import (
     ListSource,
     build_index,
@@ -215,12 +214,15 @@ def changed_shards(data_list: str, layout: Layout) -> list[Finding]:
 
     Damaged shards, and lists that changed since they were indexed, are left to other checks.
     """
-    indexes = (find_columns(path) for path in places_of(index_of(data_list, layout)))
-    columns, meta = next(filter(None, indexes), ({}, {}))
-    if meta.get("type") != "shard" or meta["digest"] != digest_of(data_list):
+    indexes = map(ListIndex.find, places_of(index_of(data_list, layout)))
+    index = next(filter(None, indexes), None)
+    if index is None or index.meta.get("type") != "shard":
+        return []
+    if index.meta["digest"] != digest_of(data_list):
         return []
 
     # The paths of all shards are one text, of which the index has the end of each path.
+    columns = index.columns
     paths = columns["paths"].tobytes()
     start = 0
     findings: list[Finding] = []
