@@ -10,6 +10,9 @@ import multiprocessing
 import shutil
 import subprocess
 import tarfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -25,11 +28,14 @@ TOOL = Path(__file__).resolve().parents[2] / "tools" / "download.py"
 
 
 class Server(ThreadingHTTPServer):
-    """Serve `body`; the next answers end after `cuts` bytes, or have `statuses`."""
+    """Serve `body`, or what `bodies` has for the path; the next answers end after `cuts` bytes, or have
+    `statuses`.
+    """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.body = BODY
+        self.bodies: dict[str, bytes] = {}
         self.tag = '"1"'
         self.ranges = self.tells_length = True
         self.is_chunked = False
@@ -45,12 +51,17 @@ class Server(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     server: Server
 
+    @property
+    def body(self) -> bytes:
+        """What the path of the request has."""
+        return self.server.bodies.get(self.path, self.server.body)
+
     def do_HEAD(self) -> None:
         self.head(0)
 
     def head(self, first: int) -> None:
         """Send the head of an answer with the body from byte `first` on."""
-        body = self.server.body
+        body = self.body
         self.send_response(206 if first else 200)
         if first:
             self.send_header("Content-Range", f"bytes {first}-{len(body) - 1}/{len(body)}")
@@ -73,11 +84,11 @@ class Handler(BaseHTTPRequestHandler):
             first = int(self.headers["Range"].removeprefix("bytes=").partition("-")[0])
 
         self.head(first)
-        end = first + self.server.cuts.pop(0) if self.server.cuts else len(self.server.body)
-        sent = self.server.body[first:end]
+        end = first + self.server.cuts.pop(0) if self.server.cuts else len(self.body)
+        sent = self.body[first:end]
         if self.server.is_chunked:
             self.wfile.write(f"{len(sent):x}\r\n".encode() + sent + b"\r\n")
-            self.wfile.write(b"0\r\n\r\n" if end >= len(self.server.body) else b"")
+            self.wfile.write(b"0\r\n\r\n" if end >= len(self.body) else b"")
         else:
             self.wfile.write(sent)
 
@@ -299,7 +310,7 @@ def test_a_download_without_a_digest_must_be_the_same_as_the_first_one(
 
     connection(server)
     assert run_tool(*arguments).returncode == 0
-    name = "corpus.tar.gz" if unpack else "corpus"
+    name = "corpus.corpus.tar.gz" if unpack else "corpus"
     noted = f"{hashlib.sha256(ARCHIVE).hexdigest()}  {name}\n"
     assert note.read_text() == noted
 
@@ -308,12 +319,54 @@ def test_a_download_without_a_digest_must_be_the_same_as_the_first_one(
     assert refused.returncode == 1
     assert f"the first download had sha256 {noted[:64]} ({note}), this one has" in refused.stderr
     assert not corpus.exists()
-    assert not (tmp_path / "corpus.tar.gz").exists()
+    assert not (tmp_path / "corpus.corpus.tar.gz").exists()
     assert note.read_text() == noted
 
     note.write_text("")
     refused = run_tool(*arguments)
     assert f"{note}: expected a line of sha256sum, found ''; remove the file" in refused.stderr
+
+
+def test_the_archive_of_another_corpus_with_the_same_name_is_not_taken(server, tmp_path):
+    """Branches of GitHub are all called master.tar.gz; a kill may leave one of them."""
+    for left_over in ("corpus.tar.gz", "german.corpus.tar.gz"):
+        (tmp_path / left_over).write_bytes(archive_of(["german/recordings/a.wav"]))
+    (tmp_path / "german").mkdir()
+    server.body = archive_of(["dutch/recordings/b.wav"])
+    assert run_tool("--unpack", server.url, tmp_path / "dutch").returncode == 0
+    assert [path.name for path in (tmp_path / "dutch").rglob("*.wav")] == ["b.wav"]
+    noted = (tmp_path / "dutch.sha256").read_text()
+    assert noted.startswith(hashlib.sha256(server.body).hexdigest())
+
+    assert run_tool("--unpack", server.url, tmp_path / "german").returncode == 0
+    assert not (tmp_path / "german.corpus.tar.gz").exists()
+    assert not (tmp_path / "german.sha256").exists()
+
+
+def test_archives_of_one_name_that_arrive_together_are_not_taken_for_each_other(
+    server, tmp_path, monkeypatch
+):
+    names = ("german", "dutch")
+    for name in names:
+        server.bodies[f"/{name}/master.tar.gz"] = archive_of([f"{name}/{name}.wav"])
+    both_asked, get = threading.Barrier(2), Handler.do_GET
+
+    def get_when_both_have_asked(self):
+        with suppress(threading.BrokenBarrierError):
+            both_asked.wait(5)  # with one name, the second waits until the first has all
+        get(self)
+
+    monkeypatch.setattr(Handler, "do_GET", get_when_both_have_asked)
+    base = server.url.rpartition("/")[0]
+    with ThreadPoolExecutor() as pool:
+        tools = [
+            pool.submit(run_tool, "--unpack", f"{base}/{name}/master.tar.gz", tmp_path / name)
+            for name in names
+        ]
+        for tool in tools:
+            assert tool.result().returncode == 0, tool.result().stderr
+    for name in names:
+        assert [path.name for path in (tmp_path / name).iterdir()] == [f"{name}.wav"]
 
 
 def test_what_came_in_place_of_an_archive_is_not_noted(server, tmp_path):

@@ -97,11 +97,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if (args.count or args.files_sha256) and not args.unpack:
         options.error("--count and --files_sha256 check files of an archive: give --unpack")
 
+    # Archives of several corpora may have one name, such as master.tar.gz.
+    archive = args.to.with_name(f"{args.to.name}.{Path(urlsplit(args.url).path).name}")
     if args.to.exists():
+        if args.unpack:
+            archive.unlink(missing_ok=True)  # a kill after unpacking left it
         print(f"{args.to} is there already")
         return
 
-    archive = args.to.parent / Path(urlsplit(args.url).path).name
     file = archive if args.unpack else args.to
     note = None if args.sha256 or args.files_sha256 else note_of(args.to)
     download(args.url, file, size=args.size, sha256=args.sha256)
