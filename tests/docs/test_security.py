@@ -52,9 +52,12 @@ TESTS: dict[str, tuple[str, ...]] = {
     "Rows, columns, cells": (
         "addons/corpora/test_spreadsheets.py::test_a_bomb_of_libreoffice_is_refused_with_one_line",
         "addons/corpora/test_spreadsheets.py::test_a_bomb_of_excel_is_refused_with_one_line",
+        "addons/corpora/test_elan.py::test_a_bomb_of_elan_is_refused_with_one_line",
+        "addons/corpora/test_elan.py::test_an_eaf_above_a_bound_is_refused_with_one_line",
     ),
     "Definitions of entities are refused": (
         "addons/corpora/test_spreadsheets.py::test_entities_and_other_compressions_are_refused",
+        "addons/corpora/test_elan.py::test_entities_in_an_eaf_are_refused",
     ),
     "Read as data": (
         "config/test_yaml_file.py::test_a_hostile_file_is_refused_with_its_path",

@@ -1,7 +1,13 @@
 from __future__ import annotations
 
+import os
+import resource
+from pathlib import Path
+
 import pytest
 
+from tests.support.fuzz import damaged
+from wenet_uio.addons.corpora import bounded_xml, elan
 from wenet_uio.addons.corpora.elan import read_eaf, tier_texts
 from wenet_uio.dataset.formats.errors import ListError
 
@@ -93,3 +99,142 @@ def test_texts_that_refer_to_one_annotation_are_joined(tmp_path):
 def test_a_file_that_is_not_clear_is_refused(tmp_path, tiers, message):
     with pytest.raises(ListError, match=message):
         texts(eaf(tmp_path, *tiers))
+
+
+def test_texts_of_a_long_chain_of_tiers_have_the_times_at_its_end(tmp_path):
+    """In either order of the file, and in a time that grows with the length of the chain."""
+    last = 20_000
+    chain = [referring(f"a{number}", f"a{number + 1}", f"{number}") for number in range(last)]
+    timed_end = timed(f"a{last}", 0, 1, "")
+    for in_order in ([*chain, timed_end], [timed_end, *reversed(chain)]):
+        [text] = texts(eaf(tmp_path, tier("a", *in_order)))
+        assert text[:2] == (0.0, 1.0)
+        assert sorted(map(int, text[2].split())) == list(range(last))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"<html><TIME_SLOT TIME_SLOT_ID='a'/></html>", "its root is html"),
+        (b"<ANNOTATION/>", "its root is ANNOTATION"),
+        (b"<ANNOTATION_DOCUMENT/>", "it has neither time slots nor annotations"),
+        (b"", "no element found"),
+        (b"<?xml version='1.0' encoding='none'?><ANNOTATION_DOCUMENT/>", "encoding"),
+        (b"<ANNOTATION_DOCUMENT><TIER><ANNOTATION/></TIER></ANNOTATION_DOCUMENT>", "TIER_ID"),
+    ],
+)
+def test_what_is_no_file_of_elan_is_refused_with_one_line(tmp_path, content, message):
+    path = tmp_path / "a.eaf"
+    path.write_bytes(content)
+    with pytest.raises(ListError, match=f"a.eaf: damaged, or no file of ELAN .*{message}") as error:
+        read_eaf(path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("time", ["nan", "inf", "1e400", "-1"])
+def test_a_time_that_no_recording_has_is_refused(tmp_path, time):
+    path = eaf(tmp_path, tier("a", timed("x", 0, 1, "one")), values=(0, time))
+    with pytest.raises(ListError, match=f"the time of a slot is {time}"):
+        read_eaf(path)
+
+
+def eaf_of(*parts):
+    """The bytes of an .eaf, of parts (bytes, times)."""
+    start = b"<ANNOTATION_DOCUMENT><TIME_ORDER><TIME_SLOT TIME_SLOT_ID='t' TIME_VALUE='0'/></TIME_ORDER>"
+    end = b"</TIER></ANNOTATION_DOCUMENT>"
+    return b"".join([start, b"<TIER TIER_ID='a'>", *(part * times for part, times in parts), end])
+
+
+ANNOTATION = (
+    b"<ANNOTATION><ALIGNABLE_ANNOTATION ANNOTATION_ID='a' TIME_SLOT_REF1='t' TIME_SLOT_REF2='t'>"
+    b"<ANNOTATION_VALUE>x</ANNOTATION_VALUE></ALIGNABLE_ANNOTATION></ANNOTATION>"
+)
+BOMBS = {
+    "depth": [(b"<ANNOTATION>", 100_000)],
+    "elements of an annotation": [(b"<ANNOTATION>", 1), (b"<a b='1'/>", 500_000)],
+    "a text": [(b"<ANNOTATION>", 1), (b"x" * 1000, 10_000)],
+    "names": [(b"".join(b"<a%d/>" % number for number in range(20_000)), 1)],
+    "text between annotations": [(b"x" * 1000, 10_000)],
+}
+BOUNDS = {
+    "MOST_BYTES": (bounded_xml, 100_000),
+    "MOST_ELEMENTS": (bounded_xml, 1000),
+    "MOST_ENTRIES": (elan, 1000),
+}
+"""{bound: its module, and a smaller value}; with the true bounds this takes a minute."""
+MOST_MEMORY = 1 << 28
+"""Bytes that reading may take above what the process has."""
+
+
+def outcome_of_reading(path):
+    """Read an .eaf in a process with little memory; return the error, or the number of texts."""
+    process = os.fork()
+    if not process:
+        outcome = "nothing"
+        try:
+            used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+            resource.setrlimit(resource.RLIMIT_AS, (used + MOST_MEMORY, used + MOST_MEMORY))
+            outcome = str(sum(len(tier.texts) for tier in read_eaf(path).tiers))
+        except BaseException as error:
+            outcome = f"{type(error).__name__}: {error}"
+        finally:
+            path.with_suffix(".txt").write_text(outcome)
+            os._exit(0)
+
+    os.waitpid(process, 0)
+    return path.with_suffix(".txt").read_text()
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_of_elan_is_refused_with_one_line(name, tmp_path):
+    path = tmp_path / "a.eaf"
+    path.write_bytes(eaf_of(*BOMBS[name]))
+    outcome = outcome_of_reading(path)
+    assert outcome.startswith(f"ListError: {path}: too large ("), outcome
+    assert "\n" not in outcome
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_an_eaf_above_a_bound_is_refused_with_one_line(bound, tmp_path, monkeypatch):
+    path = tmp_path / "a.eaf"
+    path.write_bytes(eaf_of((ANNOTATION, 2000)))
+    read_eaf(path)
+    monkeypatch.setattr(BOUNDS[bound][0], bound, BOUNDS[bound][1])
+    with pytest.raises(
+        ListError, match=r"a\.eaf: too large \(it has more than .*\); save it in parts"
+    ):
+        read_eaf(path)
+
+
+def test_entities_in_an_eaf_are_refused(tmp_path):
+    doctype = b"<!DOCTYPE d [<!ENTITY a '%s'>]>" % (b"x" * 1000)
+    path = tmp_path / "a.eaf"
+    path.write_bytes(doctype + eaf_of((ANNOTATION.replace(b">x<", b">&a;<"), 2)))
+    with pytest.raises(ListError, match=r"a\.eaf: damaged, or no file of ELAN \(it has a DOCTYPE"):
+        read_eaf(path)
+
+
+def test_a_tier_with_more_bytes_than_an_annotation_may_have_is_read(tmp_path):
+    path = tmp_path / "a.eaf"
+    path.write_bytes(eaf_of((ANNOTATION, 30_000)))
+    assert path.stat().st_size > bounded_xml.MOST_HELD
+    assert outcome_of_reading(path) == "1"
+
+
+def test_a_damaged_eaf_is_read_or_refused_by_name(tmp_path):
+    words = [referring("w", "s", "one"), referring("v", "s", "two")]
+    sound = eaf(
+        tmp_path,
+        tier("words", *words, kind="words", more='PARENT_REF="s"'),
+        tier("s", timed("s", 0, 2, "text")),
+    ).read_bytes()
+    path = tmp_path / "a.eaf"
+    for case, data in damaged({"eaf": sound}, 200):
+        path.write_bytes(data)
+        try:
+            read_eaf(path)
+        except ListError as error:
+            assert str(error).startswith(f"{path}: "), case
+            assert "\n" not in str(error), case
+        except Exception as error:
+            raise AssertionError(f"{case}: {error!r}") from error

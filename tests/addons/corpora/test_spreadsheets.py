@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.fuzz import damaged
-from wenet_uio.addons.corpora import spreadsheets, xml_archive
+from wenet_uio.addons.corpora import bounded_xml, spreadsheets
 from wenet_uio.addons.corpora.spreadsheets import read_ods, read_xlsx
 from wenet_uio.dataset.formats.errors import ListError
 
@@ -139,8 +139,8 @@ XLSX_BOMBS = {
 }
 LONG_BOMBS = {
     "MOST_ROWS": (spreadsheets, 10_000, [(b"<row><c><v>1</v></c></row>", 11_000)]),
-    "MOST_ELEMENTS": (xml_archive, 10_000, [(b"<row/>", 50_000)]),
-    "MOST_UNPACKED": (xml_archive, 1 << 20, [(b"<row><a>%s</a></row>" % (b"x" * 1000), 1200)]),
+    "MOST_ELEMENTS": (bounded_xml, 10_000, [(b"<row/>", 50_000)]),
+    "MOST_BYTES": (bounded_xml, 1 << 20, [(b"<row><a>%s</a></row>" % (b"x" * 1000), 1200)]),
 }
 """{bound: its module, a smaller value, rows that exceed that}; with the true bounds this takes a minute."""
 SHARED_SHORT = {"xl__sharedStrings": [(b"<sst><si><t>x</t></si></sst>", 1)]}

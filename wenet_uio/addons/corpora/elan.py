@@ -5,21 +5,27 @@ Source: the schema EAFv3.0 of the Max Planck Institute for Psycholinguistics.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO, NamedTuple
 from urllib.parse import unquote
-from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 import numpy as np
 
+from wenet_uio.addons.corpora.bounded_xml import DAMAGE, TooLargeError, XmlReader
 from wenet_uio.addons.corpora.timed_texts import SILENCES, TimedText
 from wenet_uio.base.files import naming
 from wenet_uio.dataset.formats.errors import ListError
 
 Span = tuple[float, float]
 """Start and end in seconds."""
+ELEMENTS = ("MEDIA_DESCRIPTOR", "TIME_SLOT", "ANNOTATION")
+"""Elements that are read, of a tier one annotation at a time."""
+MOST_ENTRIES = 2_000_000
+"""Time slots and annotations; 1.5 GB of memory. A word-by-word transcript of a day has half as many."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,32 @@ class ElanFile:
     """Tiers with texts, in their order."""
 
 
+class _Annotation(NamedTuple):
+    """An annotation as the file has it."""
+
+    tier: str
+    """TIER_ID."""
+    name: str
+    """ANNOTATION_ID."""
+    slots: tuple[str, str] | None
+    """Time slots of its start and end; None if it has the times of another annotation."""
+    parent: str | None
+    """ANNOTATION_ID of that annotation."""
+    text: str
+
+
+class _Contents(NamedTuple):
+    """What is read of an .eaf, in its order."""
+
+    media: list[str]
+    """Addresses of recordings."""
+    slots: list[tuple[str, str | None]]
+    """Id and milliseconds of each time slot."""
+    tiers: dict[str, dict[str, str]]
+    """Attributes of each tier with annotations, by its TIER_ID."""
+    annotations: list[_Annotation]
+
+
 def read_eaf(path: str | Path) -> ElanFile:
     """Read an .eaf.
 
@@ -51,49 +83,87 @@ def read_eaf(path: str | Path) -> ElanFile:
     annotation are joined in their order.
 
     Raises:
-        ListError: the file is damaged, or no .eaf.
+        ListError: the file is damaged, no .eaf, or larger than any that is read.
     """
     try:
-        with naming(path):
-            root = ElementTree.parse(path).getroot()
-        times = _slot_seconds(root)
-        spans = _annotation_spans(root, times)
-        tiers = [_read_tier(tier, spans) for tier in root.iterfind("TIER")]
-    except (ElementTree.ParseError, KeyError, ValueError, RecursionError) as error:
+        with naming(path), open(path, "rb") as file:
+            contents = _read_contents(file)
+        times = _slot_seconds(contents.slots)
+        spans = _annotation_spans(contents.annotations, times)
+    except TooLargeError as error:
+        raise ListError(f"{path}: too large ({error}); save it in parts") from None
+    except DAMAGE as error:
         raise ListError(f"{path}: damaged, or no file of ELAN ({error}); save it again") from None
 
-    if root.tag != "ANNOTATION_DOCUMENT":
-        raise ListError(f"{path}: no file of ELAN, its root is {root.tag}")
-
-    media = [
-        unquote(element.get("RELATIVE_MEDIA_URL") or element.get("MEDIA_URL", ""))
-        for element in root.iterfind("HEADER/MEDIA_DESCRIPTOR")
-    ]
-    names = [Path(name.removeprefix("file:")).name for name in media]
-    return ElanFile(list(filter(None, names)), [tier for tier in tiers if tier.texts])
+    names = [Path(unquote(address).removeprefix("file:")).name for address in contents.media]
+    return ElanFile(list(filter(None, names)), _tiers_with_texts(contents, spans))
 
 
-def _slot_seconds(root: Element) -> dict[str, float]:
+def _read_contents(file: IO[bytes]) -> _Contents:
+    """Read what an .eaf has, element by element.
+
+    Raises:
+        TooLargeError: it has too much.
+        ParseError, ExpatError, LookupError, ValueError: it is damaged, or no .eaf.
+    """
+    contents = _Contents([], [], {}, [])
+    for element, ancestors in XmlReader().elements(file, "it", ELEMENTS):
+        root = (*ancestors, element)[0]
+        if root.tag != "ANNOTATION_DOCUMENT":
+            raise ValueError(f"its root is {root.tag:.40}")
+
+        if element.tag == "MEDIA_DESCRIPTOR":
+            address = element.get("RELATIVE_MEDIA_URL") or element.get("MEDIA_URL", "")
+            contents.media.append(address)
+        elif element.tag == "TIME_SLOT":
+            contents.slots.append((element.attrib["TIME_SLOT_ID"], element.get("TIME_VALUE")))
+        else:
+            tier = ancestors[-1].attrib
+            contents.tiers.setdefault(tier["TIER_ID"], tier)
+            contents.annotations.extend(_annotation(tier["TIER_ID"], child) for child in element)
+
+        if len(contents.slots) + len(contents.annotations) > MOST_ENTRIES:
+            raise TooLargeError(f"it has more than {MOST_ENTRIES} time slots and annotations")
+
+    if not contents.slots and not contents.annotations:
+        raise ValueError("it has neither time slots nor annotations")
+    return contents
+
+
+def _annotation(tier: str, element: Element) -> _Annotation:
+    """Return an annotation, which has times of its own or refers to one that has."""
+    name = element.attrib["ANNOTATION_ID"]
+    text = " ".join((element.findtext("ANNOTATION_VALUE") or "").split())
+    if element.tag == "ALIGNABLE_ANNOTATION":
+        slots = element.attrib["TIME_SLOT_REF1"], element.attrib["TIME_SLOT_REF2"]
+        return _Annotation(tier, name, slots, None, text)
+    return _Annotation(tier, name, None, element.attrib["ANNOTATION_REF"], text)
+
+
+def _slot_seconds(slots: Sequence[tuple[str, str | None]]) -> dict[str, float]:
     """Return the seconds of each time slot, by its id."""
-    slots: list[str] = []
     timed_slots: list[int] = []
     stated_seconds: list[float] = []
-    for number, slot in enumerate(root.iterfind("TIME_ORDER/*")):
-        slots.append(slot.attrib["TIME_SLOT_ID"])
-        milliseconds = slot.get("TIME_VALUE")
+    for number, (_, milliseconds) in enumerate(slots):
         if milliseconds:
+            seconds_of_slot = float(milliseconds) / 1000
+            if not 0 <= seconds_of_slot < math.inf:
+                raise ValueError(f"the time of a slot is {milliseconds:.40}")
+
             timed_slots.append(number)
-            stated_seconds.append(float(milliseconds) / 1000)
+            stated_seconds.append(seconds_of_slot)
 
     if not stated_seconds:
         return {}
 
     # Slots without a time lie evenly between their neighbours.
     seconds = np.interp(range(len(slots)), timed_slots, stated_seconds)
-    return dict(zip(slots, seconds.tolist(), strict=True))
+    return dict(zip((name for name, _ in slots), seconds.tolist(), strict=True))
 
 
-def _annotation_spans(root: Element, times: Mapping[str, float]) -> dict[str, Span]:
+def _annotation_spans(
+    annotations: Sequence[_Annotation], times: Mapping[str, float]
+) -> dict[str, Span]:
     """Return start and end of each annotation in seconds, by its id.
 
     An annotation without times has those of the annotation that it refers to.
@@ -101,41 +171,51 @@ def _annotation_spans(root: Element, times: Mapping[str, float]) -> dict[str, Sp
     Raises:
         KeyError: an annotation refers to none that has times.
     """
-    spans = {}
-    parent_of = {}
-    for annotation in root.iterfind("TIER/ANNOTATION/*"):
-        name = annotation.attrib["ANNOTATION_ID"]
-        if annotation.tag == "ALIGNABLE_ANNOTATION":
-            start = times[annotation.attrib["TIME_SLOT_REF1"]]
-            end = times[annotation.attrib["TIME_SLOT_REF2"]]
-            spans[name] = (start, end)
-        else:
-            parent_of[name] = annotation.attrib["ANNOTATION_REF"]
+    spans: dict[str, Span] = {}
+    parent_of: dict[str, str] = {}
+    for annotation in annotations:
+        if annotation.slots is not None:
+            start, end = annotation.slots
+            spans[annotation.name] = (times[start], times[end])
+        elif annotation.parent is not None:
+            parent_of[annotation.name] = annotation.parent
 
-    for name, ancestor in parent_of.items():
-        # More steps than there are annotations: they refer to each other in a circle.
-        steps = 0
-        while ancestor not in spans and steps <= len(parent_of):
-            ancestor, steps = parent_of[ancestor], steps + 1
-        spans[name] = spans[ancestor]
+    for name in list(parent_of):
+        # Each annotation is visited once, so long chains take no longer than short ones.
+        chain: list[str] = []
+        ancestor = name
+        while ancestor not in spans:
+            chain.append(ancestor)
+            ancestor = parent_of.pop(ancestor)
+        spans |= dict.fromkeys(chain, spans[ancestor])
 
     return spans
 
 
-def _read_tier(tier: Element, spans: Mapping[str, Span]) -> ElanTier:
-    """Read a tier; annotations of the same time are one text. `spans` are by ANNOTATION_ID."""
-    name, speaker = tier.attrib["TIER_ID"], tier.get("PARTICIPANT") or None
-    texts_by_span: dict[Span, list[str]] = {}
-    for annotation in tier.iterfind("ANNOTATION/*"):
-        text = " ".join((annotation.findtext("ANNOTATION_VALUE") or "").split())
-        if text.lower() not in SILENCES:
-            texts_by_span.setdefault(spans[annotation.attrib["ANNOTATION_ID"]], []).append(text)
+def _tiers_with_texts(contents: _Contents, spans: Mapping[str, Span]) -> list[ElanTier]:
+    """Return the tiers that have texts; annotations of a tier at the same time are one text.
 
-    texts = [
-        TimedText(start, end, " ".join(parts), speaker)
-        for (start, end), parts in sorted(texts_by_span.items())
-    ]
-    return ElanTier(name, tier.get("LINGUISTIC_TYPE_REF", ""), tier.get("PARENT_REF"), texts)
+    Args:
+        spans: by ANNOTATION_ID.
+    """
+    texts_by_span: dict[str, dict[Span, list[str]]] = {name: {} for name in contents.tiers}
+    for annotation in contents.annotations:
+        if annotation.text.lower() not in SILENCES:
+            span = spans[annotation.name]
+            texts_by_span[annotation.tier].setdefault(span, []).append(annotation.text)
+
+    tiers: list[ElanTier] = []
+    for name, attributes in contents.tiers.items():
+        speaker = attributes.get("PARTICIPANT") or None
+        texts = [
+            TimedText(start, end, " ".join(parts), speaker)
+            for (start, end), parts in sorted(texts_by_span[name].items())
+        ]
+        if texts:
+            kind = attributes.get("LINGUISTIC_TYPE_REF", "")
+            tiers.append(ElanTier(name, kind, attributes.get("PARENT_REF"), texts))
+
+    return tiers
 
 
 def tier_texts(path: str | Path, tiers: Sequence[ElanTier], chosen: str | None) -> list[TimedText]:

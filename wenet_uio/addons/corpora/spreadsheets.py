@@ -16,10 +16,15 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
-from xml.etree.ElementTree import Element, ParseError
-from xml.parsers.expat import ExpatError
+from xml.etree.ElementTree import Element
 
-from wenet_uio.addons.corpora.xml_archive import Found, TooLargeError, XmlArchive, local_name
+from wenet_uio.addons.corpora.bounded_xml import (
+    DAMAGE,
+    Found,
+    TooLargeError,
+    XmlArchive,
+    local_name,
+)
 from wenet_uio.base.messages import listed
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.dataset.formats.errors import ListError
@@ -44,18 +49,14 @@ MOST_CHARACTERS = 1 << 28
 """Of all cells, and of texts that cells share."""
 MOST_BLANKS = 1000
 """Blanks one after the other in a cell of OpenDocument, which stores their number."""
-DAMAGE = (
+DAMAGE_OF_ZIP = (
     zipfile.BadZipFile,
     zlib.error,
-    ParseError,
-    ExpatError,
-    LookupError,
-    ValueError,
-    ArithmeticError,
+    ArithmeticError,  # of a number in a cell
     RuntimeError,  # of zipfile: encrypted
     EOFError,
 )
-"""Errors of reading a damaged spreadsheet."""
+"""Errors of reading a damaged spreadsheet, besides those of its XML."""
 
 
 class Sheet(NamedTuple):
@@ -175,7 +176,7 @@ def _read_sheets(path: str | Path, read: Callable[[_Workbook], Iterator[Sheet]])
         raise ListError(
             f"{path}: too large ({error}); save the table alone, in parts or as CSV UTF-8"
         ) from None
-    except (*DAMAGE, OSError) as error:
+    except (*DAMAGE, *DAMAGE_OF_ZIP, OSError) as error:
         if isinstance(error, OSError) and error.errno != errno.EINVAL:
             raise  # EINVAL is that of a seek to a place that a damaged zip names
         raise ListError(
