@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+CHECK_SECONDS = 0.5
+"""Seconds between two checks of a thread that waits for others."""
+
 
 class InterruptionError(Exception):
     """A check raises this, or a subclass of it, to end the reading of audio."""

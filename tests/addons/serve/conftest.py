@@ -20,10 +20,14 @@ from wenet_uio.addons.serve.options import ServeOptions
 NO_ENDS = ServeOptions(endpoints={})
 
 
-@pytest.fixture(autouse=True)
-def _without_silero(monkeypatch):
-    """These tests use bursts of noise as speech, which a voice detector refuses."""
-    monkeypatch.setitem(sys.modules, "silero_vad", None)
+@pytest.fixture(scope="module", autouse=True)
+def _without_silero():
+    """These tests use bursts of noise as speech, which a voice detector refuses. Servers of a module
+    start after it.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "silero_vad", None)
+        yield
 
 
 @pytest.fixture

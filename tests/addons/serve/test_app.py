@@ -1,6 +1,7 @@
 import asyncio
 import json
 import socket
+import sys
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -149,6 +150,16 @@ def test_the_model_is_listed_and_found_by_its_name(server, recogniser):
     with served(recogniser, NO_ENDS, name="org/model") as other:
         assert json.loads(get(f"{other.url}/v1/models/org/model")[2])["id"] == "org/model"
     assert get(f"{server.url}/v1/models/")[0] == 404
+
+
+@pytest.fixture(scope="module")
+def detector_of_module():
+    """What a server that a module starts finds in place of the voice detector."""
+    return sys.modules.get("silero_vad", "not hidden")
+
+
+def test_servers_of_a_module_start_without_the_voice_detector(detector_of_module):
+    assert detector_of_module is None
 
 
 @pytest.fixture(scope="module")

@@ -207,7 +207,7 @@ def test_an_old_model_is_let_go_when_its_last_stream_and_recording_have_ended(
             posting = asyncio.create_task(post(running.url, speech))
             await stream.send_json(START)
             await stream.receive_json()
-            while running.server._unanswered == 0:
+            while running.server._models.unanswered == 0:
                 await asyncio.sleep(0.01)
             await asyncio.to_thread(use, load_model(folder, device="cpu"))
             await stream.send_bytes(speech.tobytes())
@@ -231,7 +231,7 @@ def test_an_old_model_is_let_go_when_its_last_stream_and_recording_have_ended(
         streamed, transcribed = asyncio.run(visit())
         after = asyncio.run(speak(running.socket_url, speech))
         later = asyncio.run(post(running.url, speech))
-        assert until(lambda: len(running.server._models) == 1)
+        assert until(lambda: len(running.server._models._all) == 1)
         assert until(lambda: old[0]() is None)
     gc.unfreeze()
     assert [transcribed] == texts

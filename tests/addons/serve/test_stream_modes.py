@@ -6,9 +6,10 @@ import pytest
 
 import wenet_uio
 from tests.addons.listen.conftest import TRANSDUCER, write_model
-from wenet_uio.addons.serve.app import Server
 from wenet_uio.addons.serve.messages import Start
+from wenet_uio.addons.serve.metrics import Metrics
 from wenet_uio.addons.serve.options import ServeOptions
+from wenet_uio.addons.serve.served_models import ServedModel
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,7 @@ from wenet_uio.addons.serve.options import ServeOptions
 )
 def test_a_stream_is_searched_as_the_recordings_of_its_family(tmp_path, sections, start, mode):
     folder = write_model(tmp_path / "model", sections)
-    server = Server(wenet_uio.load_model(folder, device="cpu"), "model", ServeOptions())
-    stream, _ = server._open_stream(server._model, start)
+    recogniser = wenet_uio.load_model(folder, device="cpu")
+    model = ServedModel(recogniser, ServeOptions(), Metrics())
+    stream, _ = model.open_stream(start)
     assert list(stream._search.modes) == [mode]

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
-import weakref
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
-from functools import partial
 from http import HTTPStatus
 from importlib.resources import files
-from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 from aiohttp import web
 
-from wenet_uio.addons.listen.endpoint import EndpointRule
-from wenet_uio.addons.listen.live import LiveStream, advance
 from wenet_uio.addons.listen.recogniser import SpeechRecogniser
 from wenet_uio.addons.serve.access import (
     WrongHostError,
@@ -36,6 +29,7 @@ from wenet_uio.addons.serve.messages import LimitError, RefusedError, Start, api
 from wenet_uio.addons.serve.metrics import Metrics
 from wenet_uio.addons.serve.options import ServeOptions
 from wenet_uio.addons.serve.realtime import RealtimeDialect
+from wenet_uio.addons.serve.served_models import PAUSE, ServedModels
 from wenet_uio.addons.serve.session import Session
 from wenet_uio.addons.serve.tokens import (
     WRONG_TOKEN_SECONDS,
@@ -45,28 +39,21 @@ from wenet_uio.addons.serve.tokens import (
     WrongTokenError,
     parse_tokens,
 )
-from wenet_uio.addons.serve.transcriptions import Transcriptions, spellable_phrases
+from wenet_uio.addons.serve.transcriptions import Transcriptions
 from wenet_uio.addons.serve.uploads import EncodingError, check_encoding
 from wenet_uio.addons.serve.visits import REQUEST_ID, AccessLog, begin_visit, visit_of
 from wenet_uio.addons.serve.wenet_dialect import WenetDialect
 from wenet_uio.audio.decoders import AudioError
-from wenet_uio.base.messages import listed
 
 TRANSCRIPTIONS, TRANSLATIONS = "/v1/audio/transcriptions", "/v1/audio/translations"
 REALTIME = "/v1/realtime"
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 LOOK_SECONDS = 0.05
 """Seconds between two looks whether all streams and recordings have ended."""
-PAUSE = "rule2"
-"""Name of the rule by which a pause after words ends an utterance."""
 VANISHED = 499
 """Status for the log, when nobody reads the answer."""
 JOIN_SECONDS = 10.0
 """Seconds that the end of the server waits for the thread of the streams."""
-RETIRE_SECONDS = 0.5
-"""Seconds between two looks whether somebody uses an old model."""
-RETIRE_LOOKS = 20
-"""Looks whether an old model that nobody uses has left the memory."""
 SHARED = ("base.css", "theme.js")
 """Files of the page that reports use too; they are in `wenet_uio/base/pages`."""
 PAGE_HEADERS = {
@@ -103,13 +90,6 @@ log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Model(NamedTuple):
-    """A model that is served. Streams and recordings keep theirs when another one replaces it."""
-
-    recogniser: SpeechRecogniser
-    transcriptions: Transcriptions
-
-
 class Server:
     """Serve one model. `app` is its aiohttp application; `finish` ends open utterances."""
 
@@ -127,10 +107,8 @@ class Server:
         """Make connections with `acceptor`."""
         self.head_seconds = options.limits.head_seconds
         """Seconds for a TLS handshake too."""
-        self._model = Model(recogniser, Transcriptions(recogniser, options, self._metrics))
-        self._models = [self._model]
-        """The model, and older ones that still transcribe recordings."""
-        self._metrics.uploads.set_function(self._count_recordings)
+        self._models = ServedModels(recogniser, options, self._metrics)
+        self._metrics.uploads.set_function(lambda: self._models.busy)
         self._tokens = Tokens(_tokens_in(options.token))
         self._sessions: set[Session] = set()
         self._clients: set[Session] = set()
@@ -138,7 +116,6 @@ class Server:
         self._engine: Engine | None = None
         self._draining = False
         self._access_log = AccessLog(options.access_log)
-        self._retiring: set[asyncio.Task[None]] = set()
         shared = files("wenet_uio.base.pages")
         own = files("wenet_uio.addons.serve").joinpath("static")
         pages = [*own.iterdir(), *map(shared.joinpath, SHARED)]
@@ -170,19 +147,7 @@ class Server:
         Raises:
             ValueError: an option is wrong for the model.
         """
-        self._warm_up(self._model)
-
-    def _warm_up(self, model: Model) -> None:
-        """Recognise a second of noise at both doors, so that no client waits for what is made once."""
-        rate = model.recogniser.sample_rate
-        noise = np.random.default_rng(0).normal(0, 300, rate).astype(np.int16)
-        model.recogniser.transcribe(samples=noise, sample_rate=rate, **self._options.transcribing)
-
-        stream, _ = self._open_stream(model, Start())
-        stream.push(noise)
-        stream.end()
-        while not stream.finished:
-            advance([stream])
+        self._models.current.warm_up()
 
     def use_tokens(self, text: str | None) -> None:
         """Use the tokens of a text from now on; streams that are open go on.
@@ -198,36 +163,7 @@ class Server:
         Raises:
             ValueError: an option is wrong for the model; the old one stays.
         """
-        transcriptions = Transcriptions(recogniser, self._options, self._metrics)
-        model = Model(recogniser, transcriptions)
-        await asyncio.to_thread(self._warm_up, model)
-
-        gc.unfreeze()  # as long as the old model is frozen, it is no garbage
-        old, self._model = self._model, model
-        if self._engine is not None:
-            transcriptions.start(self._engine.calm)
-        self._models.append(model)
-        self._retiring.add(task := asyncio.create_task(self._retire(old)))
-        task.add_done_callback(self._retiring.discard)
-
-    async def _retire(self, old: Model) -> None:
-        """Wait until nobody uses an old model, and let it go."""
-        sessions = set(self._sessions)
-        while old.transcriptions.unanswered or sessions & self._sessions:
-            await asyncio.sleep(RETIRE_SECONDS)
-
-        self._models.remove(old)
-        old.transcriptions.close()
-        recogniser = weakref.ref(old.recogniser)
-        del old, sessions
-
-        # Tasks of the last client may still be at their end; what is kept for good is never let go.
-        for _ in range(RETIRE_LOOKS):
-            await asyncio.sleep(RETIRE_SECONDS)
-            await asyncio.to_thread(gc.collect)
-            if recogniser() is None:
-                break
-        gc.freeze()
+        await self._models.replace(recogniser)
 
     async def drain(self, hurry: asyncio.Event) -> None:
         """Let `/ready` say no, and serve on for `drain_seconds` or until `hurry`, while balancers
@@ -248,19 +184,12 @@ class Server:
     @property
     def _unfinished(self) -> int:
         """WebSockets and recordings that are open."""
-        return len(self._sessions) + self._unanswered
+        return len(self._sessions) + self._models.unanswered
 
     @property
     def _transcriptions(self) -> Transcriptions:
         """Those of the current model."""
-        return self._model.transcriptions
-
-    @property
-    def _unanswered(self) -> int:
-        return sum(model.transcriptions.unanswered for model in self._models)
-
-    def _count_recordings(self) -> int:
-        return sum(model.transcriptions.busy for model in self._models)
+        return self._models.current.transcriptions
 
     async def finish(self) -> None:
         """End all open utterances, send their texts, and disconnect the clients.
@@ -280,14 +209,14 @@ class Server:
                 "warning: %d clients and %d recordings were not finished within %g s "
                 "(--grace_seconds)",
                 len(self._sessions),
-                self._unanswered,
+                self._models.unanswered,
                 self._options.limits.grace_seconds,
             )
 
     async def _start_engine(self, _: web.Application) -> None:
         self._engine = Engine(asyncio.get_running_loop(), self._options.stream_batch, self._metrics)
         self._engine.start()
-        self._transcriptions.start(self._engine.calm)
+        self._models.start(self._engine.calm)
 
     async def _stop_engine(self, _: web.Application) -> None:
         """End the thread of the streams, the models that are in use or retire, and the access log."""
@@ -295,10 +224,7 @@ class Server:
             self._engine.stop()
             # A thread that hangs ends with the process.
             await asyncio.to_thread(self._engine.join, JOIN_SECONDS)
-        for task in self._retiring:
-            task.cancel()
-        for model in self._models:
-            model.transcriptions.close()
+        self._models.close()
         await asyncio.to_thread(self._access_log.close)
 
     @web.middleware
@@ -459,8 +385,7 @@ class Server:
             return ["recordings: the thread has ended"]
 
         most = self._options.limits.hung_seconds
-        of_models = (model.transcriptions.pulses for model in self._models)
-        pulses = chain([self._engine.pulse], *of_models)
+        pulses = [self._engine.pulse, *self._models.pulses]
         return [trouble for pulse in pulses if (trouble := pulse.trouble(most))]
 
     async def _show_metrics(self, request: web.Request) -> web.Response:
@@ -531,87 +456,43 @@ class Server:
                     "max_clients", f"{len(self._clients)} clients are connected; try again later"
                 )
 
-            streams_of_token.enter_context(account.stream())
+            held_places.enter_context(account.stream())
             self._clients.add(session)
             self._metrics.clients.set(len(self._clients))
             connection.trust()
             return account
 
-        model, streams_of_token = self._model, ExitStack()
+        model, held_places = self._models.current, ExitStack()
         session = Session(
             self._engine,
             dialect,
             admit,
-            partial(self._open_stream, model),
+            model.open_stream,
             model.recogniser.sample_rate,
             self._metrics,
         )
         self._sessions.add(session)
         try:
+            held_places.enter_context(model.used_by_session())
             if has_place:
                 session.admit(Start())
             else:  # until the client has a place, it holds nothing that others need
                 connection.distrust()
             return await session.run(request, self._options.limits)
         finally:
-            streams_of_token.close()
+            held_places.close()
             self._sessions.discard(session)
             self._clients.discard(session)
             self._metrics.clients.set(len(self._clients))
 
-    def _open_stream(self, model: Model, start: Start) -> tuple[LiveStream, list[str]]:
-        """Open a stream with the options of the server and those of the client.
-
-        Returns:
-            The stream, and warnings for the client.
-
-        Raises:
-            RefusedError: the units can spell none of the client's hot words, their scores differ
-                too much, or the model does not know the language.
-            ValueError: the model does not support an option.
-        """
-        options: dict[str, Any] = {**self._options.transcribing, **self._options.streaming}
-        if start.hot_words and not spellable_phrases(start.hot_words, model.recogniser)[0]:
-            raise RefusedError(
-                f"hot_words: the units can spell no phrase: {listed(start.hot_words, 5)}"
-            )
-
-        options["hot_words"], warnings = model.transcriptions.choose_hot_words(
-            start.hot_words, start.prompt
-        )
-        options["decoding"] = model.transcriptions.decoding_in(start.language)
-        if start.hot_word_score is not None:
-            options["hot_word_score"] = start.hot_word_score
-
-        endpoints = dict(self._options.endpoints)
-        if start.end_silence is not None:
-            endpoints[PAUSE] = EndpointRule(needs_words=True, silence=start.end_silence)
-
-        stream = model.recogniser.live(
-            sample_rate=start.sample_rate,
-            endpoints=endpoints,
-            nbest=start.nbest,
-            **options,
-        )
-        return stream, warnings
-
     def _streaming_fields(self) -> dict[str, Any]:
-        recogniser = self._model.recogniser
+        recogniser = self._models.current.recogniser
         reason = recogniser.obstacle
         return {
             "streaming": not reason,
             "reason": reason,
             "sample_rate": recogniser.sample_rate,
         }
-
-
-def keep_for_good() -> None:
-    """Leave out the model, and all else that is there, when garbage is collected.
-
-    Searching a model again and again would take time from the streams.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 def _tokens_in(text: str | None) -> list[TokenLimits]:

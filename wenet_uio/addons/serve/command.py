@@ -158,8 +158,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     need_extra("serve", ("aiohttp", "prometheus_client"))
     # needs the packages of this extra
-    from wenet_uio.addons.serve.app import Server, keep_for_good
+    from wenet_uio.addons.serve.app import Server
     from wenet_uio.addons.serve.reload import Sources
+    from wenet_uio.addons.serve.served_models import keep_for_good
     from wenet_uio.addons.serve.server_loop import serve_until_stopped
 
     use_cpu_threads(World.from_environment(args.device))

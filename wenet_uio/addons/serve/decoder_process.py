@@ -19,12 +19,10 @@ import numpy as np
 from wenet_uio.addons.serve.decoder_worker import MOST_BYTES
 from wenet_uio.addons.serve.messages import LimitError
 from wenet_uio.audio.decoders import AudioError, AudioInfo, Excerpt, Opened
-from wenet_uio.audio.interruption import check_interruption
+from wenet_uio.audio.interruption import CHECK_SECONDS, check_interruption
 from wenet_uio.audio.read import describe_crash
 from wenet_uio.base.crashes import describe_exit, has_crashed
 
-LOOK_SECONDS = 0.5
-"""Seconds between two looks whether anybody still waits for the recording."""
 MOST_ANSWER_BYTES = 1 << 20
 WORKER = "wenet_uio.addons.serve.decoder_worker"
 VARIABLES = ("PATH", "PYTHONHOME", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LD_PRELOAD", "LANG")
@@ -159,7 +157,7 @@ class ProcessDecoder:
     def _receive(self, most: int) -> bytes:
         """Return the next message, of at most `most` bytes."""
         try:
-            while not self._connection.poll(LOOK_SECONDS):
+            while not self._connection.poll(CHECK_SECONDS):
                 check_interruption()
             return self._connection.recv_bytes(most)
         except (EOFError, ConnectionError):

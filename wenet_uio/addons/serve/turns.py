@@ -15,13 +15,11 @@ from itertools import chain, islice
 from typing import Any, NamedTuple, TypeVar
 
 from wenet_uio.addons.serve.pulse import Pulse
-from wenet_uio.audio.interruption import check_interruption
+from wenet_uio.audio.interruption import CHECK_SECONDS, check_interruption
 from wenet_uio.search.decode import Search
 
 Segment = TypeVar("Segment")
 Result = TypeVar("Result")
-LOOK_SECONDS = 0.5
-"""Seconds between two looks whether anybody still waits for the recording."""
 YIELD_SECONDS = 1.0
 """Longest time for which recordings wait for streams, before each turn and each block of audio."""
 
@@ -85,7 +83,7 @@ class Turns(threading.Thread):
             self._changed.notify()
 
         try:
-            while not wait((batch.results,), LOOK_SECONDS).done:
+            while not wait((batch.results,), CHECK_SECONDS).done:
                 check_interruption()
         except BaseException:
             batch.results.cancel()  # it needs no turn
