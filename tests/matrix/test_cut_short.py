@@ -34,7 +34,7 @@ SECONDS = 2
 IN_THREAD = Executor(1, "threads")
 
 
-def heard(audio: Path | bytes | io.BytesIO) -> str:
+def transcribed_text(audio: Path | bytes | io.BytesIO) -> str:
     """What a transcription logs; its words do not matter."""
     from wenet_uio.addons.listen.inputs import Input
     from wenet_uio.addons.listen.tracks import Track, Tracks
@@ -95,9 +95,11 @@ def converted(path: Path) -> str:
 
 
 DOORS: dict[str, Callable[[Path], object]] = {
-    "transcribe a file": lambda path: heard(path),
-    "transcribe bytes": lambda path: heard(path.read_bytes()),
-    "transcribe a file object": lambda path: heard(with_name(io.BytesIO(path.read_bytes()), path)),
+    "transcribe a file": lambda path: transcribed_text(path),
+    "transcribe bytes": lambda path: transcribed_text(path.read_bytes()),
+    "transcribe a file object": lambda path: transcribed_text(
+        with_name(io.BytesIO(path.read_bytes()), path)
+    ),
     "raw list": listed,
     "tar": in_tar,
     "parquet": in_parquet,

@@ -227,7 +227,7 @@ def by_page(url: str, paths: dict[str, Path]) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def heard(model, recordings, tmp_path_factory):
+def texts_of_entrances(model, recordings, tmp_path_factory):
     """{entrance: {recording: text}}"""
     folder = tmp_path_factory.mktemp("entrances")
     recogniser = wenet_uio.load_model(model, device="cpu")
@@ -347,19 +347,23 @@ def cell(name: str, entrance: str, text: str, expected: str) -> str:
     return "equal" if TEXT in text else "agree"
 
 
-def test_every_entrance_gives_the_same_text(heard, every):
-    expected = heard["transcribe"]
+def test_every_entrance_gives_the_same_text(texts_of_entrances, every):
+    expected = texts_of_entrances["transcribe"]
     table = {
         name: [
-            cell(name, entrance, texts[name], expected[name]) for entrance, texts in heard.items()
+            cell(name, entrance, texts[name], expected[name])
+            for entrance, texts in texts_of_entrances.items()
         ]
         for name in expected
     }
-    widths = [max(map(len, column)) for column in zip(list(heard), *table.values(), strict=True)]
+    widths = [
+        max(map(len, column))
+        for column in zip(list(texts_of_entrances), *table.values(), strict=True)
+    ]
     lines = [
         f"{name:22}"
         + "  ".join(f"{value:{width}}" for value, width in zip(row, widths, strict=True))
-        for name, row in {"": list(heard), **table}.items()
+        for name, row in {"": list(texts_of_entrances), **table}.items()
     ]
     cells = [value for row in table.values() for value in row]
     summary = f"{len(cells)} cells: " + ", ".join(
@@ -368,7 +372,7 @@ def test_every_entrance_gives_the_same_text(heard, every):
     printed = "\n".join([*(line.rstrip() for line in lines), "", summary])
     print(f"\n{printed}")
     assert set(cells) <= {"equal", "agree", LONG}
-    assert cells.count("agree") <= 4 * len(heard)
+    assert cells.count("agree") <= 4 * len(texts_of_entrances)
 
     page = PAGE.read_text(encoding="utf-8")
     assert f"{len(cells)} cells" in page or not program() or not every

@@ -26,7 +26,7 @@ def run(monkeypatch, command, *arguments) -> None:
     command.main()
 
 
-def heard(line: RawLine) -> tuple[str, bytes]:
+def text_and_audio(line: RawLine) -> tuple[str, bytes]:
     samples, _ = read_audio(line.wav, line.start, line.end, 0, keep_int16=True)
     return line.text, samples[: len(samples) // 8 * 8].tobytes()
 
@@ -48,7 +48,7 @@ def test_every_layout_is_known_by_looking_and_gives_the_recordings_and_texts_it_
     assert f"--form {form}" in told
     assert "40 utterances in" in told
     lines = read_list(str(tmp_path / "a.list"))
-    assert sorted(map(heard, lines)) == expected(said)
+    assert sorted(map(text_and_audio, lines)) == expected(said)
     assert len({line.key for line in lines}) == 40
 
 
@@ -69,7 +69,7 @@ def test_every_layout_becomes_a_recipe_whose_parts_hold_all_of_its_utterances(
         for part in ("train", "dev", "test")
         for line in read_kaldi(str(tmp_path / "data" / part))
     ]
-    assert sorted(map(heard, lines)) == expected(said)
+    assert sorted(map(text_and_audio, lines)) == expected(said)
     run(monkeypatch, convert_manifest, corpus, tmp_path / "a.list", "--to", "raw")
     assert sorted(line.key for line in lines) == sorted(
         line.key for line in read_list(str(tmp_path / "a.list"))
@@ -97,7 +97,9 @@ def test_folders_named_as_parts_divide_the_corpus(corpora, tmp_path, monkeypatch
     assert "parts: test 6, train 14" in capsys.readouterr().out.replace(
         "train 14, test 6", "test 6, train 14"
     )
-    assert sorted(map(heard, read_kaldi(str(tmp_path / "data" / "test")))) == expected(said[14:])
+    assert sorted(map(text_and_audio, read_kaldi(str(tmp_path / "data" / "test")))) == expected(
+        said[14:]
+    )
 
 
 def test_names_of_parquet_files_divide_the_corpus_and_its_audio_is_written_once(
@@ -114,7 +116,7 @@ def test_names_of_parquet_files_divide_the_corpus_and_its_audio_is_written_once(
         run(monkeypatch, prepare_data, tmp_path / "hub", tmp_path / "data")
     for part, some in (("train", said[:12]), ("dev", said[12:15]), ("test", said[15:])):
         lines = read_kaldi(str(tmp_path / "data" / part))
-        assert sorted(map(heard, lines)) == expected(some)
+        assert sorted(map(text_and_audio, lines)) == expected(some)
         assert {Path(line.wav).parent for line in lines} == {tmp_path / "data" / "audio" / part}
         assert len(list((tmp_path / "data" / "audio" / part).iterdir())) == len(some)
 
@@ -137,7 +139,7 @@ def test_audio_may_be_in_another_folder_than_the_texts(corpora, tmp_path, monkey
         tmp_path / "wav",
     )
     run(monkeypatch, convert_manifest, *arguments)
-    assert sorted(map(heard, read_list(str(tmp_path / "a.list")))) == expected(said)
+    assert sorted(map(text_and_audio, read_list(str(tmp_path / "a.list")))) == expected(said)
 
 
 def test_subtitles_after_the_end_of_their_recording_are_in_no_list_and_no_recipe(
@@ -148,14 +150,14 @@ def test_subtitles_after_the_end_of_their_recording_are_in_no_list_and_no_recipe
     with open(corpus / "theo.en.srt", "a") as file:
         file.write("99\n00:10:00,000 --> 00:10:02,000\nlost\n")
     run(monkeypatch, convert_manifest, corpus, tmp_path / "a.list", "--to", "raw")
-    assert sorted(map(heard, read_list(str(tmp_path / "a.list")))) == expected(said)
+    assert sorted(map(text_and_audio, read_list(str(tmp_path / "a.list")))) == expected(said)
     run(monkeypatch, prepare_data, corpus, tmp_path / "data")
     lines = [
         line
         for part in ("train", "dev", "test")
         for line in read_kaldi(str(tmp_path / "data" / part))
     ]
-    assert sorted(map(heard, lines)) == expected(said)
+    assert sorted(map(text_and_audio, lines)) == expected(said)
     told = f"{corpus}: utterances that are not inside their audio: 1 left out (theo_0600000 from 600 s to 602 s of "
     assert capsys.readouterr().err.count(told) == 2
 

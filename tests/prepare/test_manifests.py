@@ -33,7 +33,7 @@ def lines(make_utterances):
     ]
 
 
-def said(line):
+def content_of(line):
     """The fields that every form must keep; the open end of a part is replaced by the end of its
     recording.
     """
@@ -59,8 +59,8 @@ def test_a_round_trip_keeps_key_audio_text_and_segment(lines, tmp_path, first, s
     assert convert_manifest(str(start), first, str(there), second, executor) == 6
     assert convert_manifest(str(there), second, str(back), first, executor) == 6
     found = sorted(FORMS[first].read(str(back)), key=lambda line: line.key)
-    assert [said(line) for line in found] == [
-        said(line) for line in sorted(lines, key=lambda line: line.key)
+    assert [content_of(line) for line in found] == [
+        content_of(line) for line in sorted(lines, key=lambda line: line.key)
     ]
 
 

@@ -76,7 +76,7 @@ def run(streams, inputs, draw):
     return events
 
 
-def heard(stream, samples, packet=1600):
+def events_of(stream, samples, packet=1600):
     """All events of a stream that is alone."""
     events = []
     for start in range(0, len(samples), packet):
@@ -154,11 +154,11 @@ def test_streams_of_an_export_have_the_events_of_those_of_the_checkpoint(
         exported.append(exported_babble.live(**options))
         inputs.append(samples)
 
-    def said(events):
+    def texts_and_rules(events):
         return [(type(event), event.texts, getattr(event, "rule", None)) for event in events]
 
     expected, found = (run(each, inputs, random.Random(3)) for each in (streams, exported))
-    assert list(map(said, found)) == list(map(said, expected))
+    assert list(map(texts_and_rules, found)) == list(map(texts_and_rules, expected))
     assert sum(map(len, found)) > 50
     for events, others in zip(found, expected, strict=True):
         for final, other in zip(finals(events), finals(others), strict=True):
@@ -193,7 +193,7 @@ def test_what_a_stream_hears_does_not_depend_on_the_length_of_packets(
         stream = babble.live(sample_rate=rate, second_pass=second_pass, **CHUNKS)
         return [
             (type(event), event.texts, getattr(event, "segment", None))
-            for event in heard(stream, samples, packet)
+            for event in events_of(stream, samples, packet)
         ]
 
     expected = events_of(1600)
@@ -206,7 +206,7 @@ def test_what_a_stream_hears_does_not_depend_on_the_length_of_packets(
     "mode", ["ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring"]
 )
 def test_utterances_end_after_pauses_and_their_times_are_those_of_the_stream(hears_tones, mode):
-    events = heard(hears_tones.live(mode=mode, **CHUNKS), tones("1ab2c7dd1"))
+    events = events_of(hears_tones.live(mode=mode, **CHUNKS), tones("1ab2c7dd1"))
     found = finals(events)
     assert [(each.texts[0], each.rule) for each in found] == [
         ("ab", "rule2"),
@@ -233,12 +233,12 @@ def test_blank_ends_an_utterance_later_while_it_is_loud(hears_tones, monkeypatch
         monkeypatch.setattr(SpeechGate, "last_speech", everywhere, raising=False)
     options = {**CHUNKS, "second_pass": False}
     samples = np.concatenate((tones("1ab1"), tones("1")[: RATE // 2], tones("c3d1")))
-    events = heard(hears_tones.live(**options), samples)
+    events = events_of(hears_tones.live(**options), samples)
     assert [event.texts[0] for event in finals(events) if event.texts[0]] == texts
 
 
 def test_partial_texts_grow_and_are_only_reported_when_they_change(hears_tones):
-    events = heard(hears_tones.live(**CHUNKS), tones("1abc2d1"))
+    events = events_of(hears_tones.live(**CHUNKS), tones("1abc2d1"))
     assert [event.texts[0] for event in events] == ["a", "ab", "abc", "abc", "d", "d", ""]
     assert [type(event) for event in events[2:4]] == [Partial, Final]
 
@@ -251,8 +251,8 @@ def test_prefix_beam_search_gives_as_many_partial_texts_as_are_asked_for(babble)
         "hot_words": ["ab"],
         **PLAIN,
     }
-    several = heard(babble.live(nbest=3, endpoints={}, **CHUNKS, **options), samples)
-    one = heard(babble.live(endpoints={}, **CHUNKS, **options), samples)
+    several = events_of(babble.live(nbest=3, endpoints={}, **CHUNKS, **options), samples)
+    one = events_of(babble.live(endpoints={}, **CHUNKS, **options), samples)
     assert {len(event.texts) for event in several[2:]} == {3}
     assert {len(event.texts) for event in one} == {1}
     # Nothing is new at the end
@@ -267,16 +267,16 @@ def test_prefix_beam_search_gives_as_many_partial_texts_as_are_asked_for(babble)
 
 def test_utterances_end_by_the_rules_that_their_stream_is_given(hears_tones):
     rules = {"quick": EndpointRule(needs_words=True, silence=0.3)}
-    found = finals(heard(hears_tones.live(endpoints=rules, **CHUNKS), tones("1a1b1")))
+    found = finals(events_of(hears_tones.live(endpoints=rules, **CHUNKS), tones("1a1b1")))
     assert [(each.texts[0], each.rule) for each in found] == [
         ("a", "quick"),
         ("b", "quick"),
         ("", "end"),
     ]
-    found = finals(heard(hears_tones.live(endpoints={}, **CHUNKS), tones("1a7b1")))
+    found = finals(events_of(hears_tones.live(endpoints={}, **CHUNKS), tones("1a7b1")))
     assert [(each.texts[0], each.rule) for each in found] == [("ab", "end")]
     long = {"rule3": EndpointRule(needs_words=False, silence=0, length=2.0)}
-    found = finals(heard(hears_tones.live(endpoints=long, **CHUNKS), tones("abcdabcd")))
+    found = finals(events_of(hears_tones.live(endpoints=long, **CHUNKS), tones("abcdabcd")))
     assert [each.rule for each in found] == ["rule3", "end"]
     assert found[0].segment.end == pytest.approx(2.0, abs=0.2)
 
@@ -284,7 +284,7 @@ def test_utterances_end_by_the_rules_that_their_stream_is_given(hears_tones):
 @pytest.mark.parametrize("penalty", [0.0, 4.0, -4.0])
 def test_a_penalty_of_the_blank_does_not_change_where_utterances_end(hears_tones, penalty):
     decoding = {"blank_penalty": penalty}
-    found = finals(heard(hears_tones.live(decoding=decoding, **CHUNKS), tones("1ab2c2")))
+    found = finals(events_of(hears_tones.live(decoding=decoding, **CHUNKS), tones("1ab2c2")))
     assert [each.rule for each in found] == ["rule2", "rule2", "end"]
 
 
@@ -344,7 +344,7 @@ class Broken:
 def test_a_fault_in_one_stream_leaves_the_others_as_they_are(babble):
     samples = bursts(seconds=2, starts=(0, 1))
     options = {"mode": "ctc_prefix_beam_search", "endpoints": {}, **CHUNKS}
-    expected = finals(heard(babble.live(**options), samples))[0].texts
+    expected = finals(events_of(babble.live(**options), samples))[0].texts
     streams = [babble.live(**options) for _ in range(5)]
     streams[1]._beam._scorers = [Broken()]
     with pytest.raises(ValueError, match="expected one channel"):
@@ -361,19 +361,19 @@ def test_a_fault_in_one_stream_leaves_the_others_as_they_are(babble):
 
 def test_a_caller_may_change_its_array_after_a_push(babble):
     samples = (bursts(seconds=2, starts=(0, 1)) * 32768).astype(np.int16)
-    expected = finals(heard(babble.live(**CHUNKS), samples))[-1].texts
+    expected = finals(events_of(babble.live(**CHUNKS), samples))[-1].texts
     for given in (samples.copy(), torch.from_numpy(samples.copy())):
         stream = babble.live(**CHUNKS)
         stream.push(given)
         given[:] = 0
-        assert finals(heard(stream, samples[:0]))[-1].texts == expected
+        assert finals(events_of(stream, samples[:0]))[-1].texts == expected
     read_only = np.frombuffer(samples.tobytes(), "<i2")
-    assert finals(heard(babble.live(**CHUNKS), read_only))[-1].texts == expected
+    assert finals(events_of(babble.live(**CHUNKS), read_only))[-1].texts == expected
 
 
 def test_a_thread_that_pushes_while_another_one_advances_changes_no_text(babble):
     samples = bursts(seconds=4, starts=(0, 2))
-    expected = finals(heard(babble.live(endpoints={}, **CHUNKS), samples))[0].texts
+    expected = finals(events_of(babble.live(endpoints={}, **CHUNKS), samples))[0].texts
     stream = babble.live(endpoints={}, **CHUNKS)
 
     def push():

@@ -25,16 +25,20 @@ def test_windows_join_to_the_tokens_of_the_recording_despite_jitter(vocabulary):
         times = [
             0.2 * place + draw.uniform(0, 0.1) + 0.5 for place in range(300) if draw.random() < 0.7
         ]
-        said = [Token(draw.randrange(vocabulary), time, 1.0) for time in times]
+        spoken = [Token(draw.randrange(vocabulary), time, 1.0) for time in times]
         joined, end = None, 0.0
         for window in cut_windows(Segment(0.0, 61.0), 20.0, 4.0):
-            heard = [token for token in said if window.start <= token.time < window.end]
-            heard = [token._replace(time=token.time + draw.uniform(-0.02, 0.02)) for token in heard]
+            in_window = [token for token in spoken if window.start <= token.time < window.end]
+            in_window = [
+                token._replace(time=token.time + draw.uniform(-0.02, 0.02)) for token in in_window
+            ]
             joined = (
-                heard if joined is None else join_windows(joined, heard, Segment(window.start, end))
+                in_window
+                if joined is None
+                else join_windows(joined, in_window, Segment(window.start, end))
             )
             end = window.end
-        assert units(joined) == units(said)
+        assert units(joined) == units(spoken)
 
 
 def test_errors_at_the_edges_of_windows_are_removed():
@@ -86,7 +90,7 @@ class Spelling(Transcriber):
         self.clock = FrameClock(step=0.04, offset=0.0, shift=0.01)
 
 
-def said(text, start, step=0.1):
+def spoken_passage(text, start, step=0.1):
     letters = Spelling().tokenizer.symbols
     tokens = [
         Token(letters[letter.replace(" ", "▁")], start + place * step, 1.0)
@@ -96,7 +100,7 @@ def said(text, start, step=0.1):
 
 
 def test_words_last_until_the_next_begins_or_the_segment_ends():
-    words = Spelling().segment(said("ab c", 1.0)).words
+    words = Spelling().segment(spoken_passage("ab c", 1.0)).words
     assert [word.text for word in words] == ["ab", "c"]
     assert [word.start for word in words] == pytest.approx([0.98, 1.28])
     assert [word.end for word in words] == pytest.approx([1.28, 1.4])
@@ -126,7 +130,11 @@ def test_words_with_the_same_frame_do_not_end_before_they_begin():
 
 
 def test_subtitles_break_at_pauses_between_words_and_do_not_overlap():
-    passages = [said("ab cd", 0.5), said("ef", 1.2), said("gh " * 60, 3600.0)]
+    passages = [
+        spoken_passage("ab cd", 0.5),
+        spoken_passage("ef", 1.2),
+        spoken_passage("gh " * 60, 3600.0),
+    ]
     cues = [
         cue.split("\n")
         for cue in srt_lines([cue for each in passages for cue in Spelling().segment(each).cues()])

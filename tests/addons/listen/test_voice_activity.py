@@ -25,7 +25,7 @@ BOTH = pytest.mark.parametrize("detector", ["energy", pytest.param("silero", mar
 PAUSE = 0.4
 
 
-def found(tmp_path, samples, rate, detector):
+def found_segments(tmp_path, samples, rate, detector):
     """The segments in which somebody speaks rather than not."""
     soundfile.write(tmp_path / "a.wav", samples.clip(-1, 1), rate)
     speech = find_speech(str(tmp_path / "a.wav"), 0, PAUSE, detector=detector)
@@ -53,7 +53,7 @@ def test_sparse_words_in_steady_noise_are_found_and_the_noise_is_not(
 ):
     # More than one batch
     samples, times, rate = digits(corpora, pause=12.8 if detector == "silero" else 24.5)
-    segments = found(tmp_path, samples + noise(len(samples), level), rate, detector)
+    segments = found_segments(tmp_path, samples + noise(len(samples), level), rate, detector)
     assert len(segments) == 10
     assert min(overlaps(segments, times)) > 0.4  # at -48 dB soft ends are below the noise
     spoken = sum(end - start for start, end in times)
@@ -65,7 +65,7 @@ def test_sparse_words_in_steady_noise_are_found_and_the_noise_is_not(
 @pytest.mark.parametrize("tilt", [0.0, 0.5, 1.0], ids=["white", "pink", "brown"])
 def test_noise_alone_is_not_speech(tmp_path, detector, tilt):
     for level in (-70, -48, -30):
-        assert found(tmp_path, noise(8000 * 10, level, tilt), 8000, detector) == []
+        assert found_segments(tmp_path, noise(8000 * 10, level, tilt), 8000, detector) == []
 
 
 @BOTH
@@ -75,7 +75,7 @@ def test_sentences_in_noise_are_found_and_pauses_are_not(corpora, tmp_path, dete
         sorted((corpora / "speechocean762/WAVE").rglob("*.WAV"))[:80:10], 3.0
     )
     level = 20 * np.log10(np.sqrt(np.mean(samples[samples != 0] ** 2))) - snr
-    segments = found(tmp_path, samples + noise(len(samples), level, 0.5), rate, detector)
+    segments = found_segments(tmp_path, samples + noise(len(samples), level, 0.5), rate, detector)
     assert min(overlaps(segments, times)) > 0.25  # the recordings begin and end with silence
     pauses = list(
         zip([0.0, *(end for _, end in times)], [start for start, _ in times], strict=False)
@@ -88,7 +88,7 @@ def test_the_floor_follows_noise_that_becomes_louder(corpora, tmp_path, detector
     samples, times, rate = digits(corpora, pause=12.0)
     half = len(samples) // 2
     louder = np.concatenate((noise(half, -70), noise(len(samples) - half, -48)))
-    segments = found(tmp_path, samples + louder, rate, detector)
+    segments = found_segments(tmp_path, samples + louder, rate, detector)
     assert min(overlaps(segments, times)) > 0.4
     assert len(segments) <= 11  # the step itself
 
@@ -97,7 +97,7 @@ def test_the_floor_follows_noise_that_becomes_louder(corpora, tmp_path, detector
 def test_the_voice_detector_finds_words_within_noise_that_swells(corpora, tmp_path):
     samples, times, rate = digits(corpora, pause=8.0)
     swelling = noise(len(samples), -56) * 10 ** (0.3 * np.sin(np.arange(len(samples)) / rate / 3))
-    segments = found(tmp_path, samples + swelling, rate, "silero")
+    segments = found_segments(tmp_path, samples + swelling, rate, "silero")
     assert min(overlaps(segments, times)) > 0.4
     assert max(end - start for start, end in segments) < 2.0
 
@@ -110,8 +110,8 @@ def test_the_voice_detector_refuses_loud_sounds_that_are_not_voices(corpora, tmp
         place = round((start - 2.5) * rate)
         samples[place : place + len(knock)] += knock
     samples += noise(len(samples), -60)
-    assert len(found(tmp_path, samples, rate, "silero")) == 10
-    assert len(found(tmp_path, samples, rate, "energy")) == 20
+    assert len(found_segments(tmp_path, samples, rate, "silero")) == 10
+    assert len(found_segments(tmp_path, samples, rate, "energy")) == 20
 
 
 def bursts():
@@ -129,14 +129,18 @@ def without_silero(monkeypatch):
 def test_auto_is_silero_where_it_is_installed_and_does_not_change_the_threads(tmp_path):
     threads = torch.get_num_threads()
     assert (
-        found(tmp_path, bursts(), RATE, "auto") == found(tmp_path, bursts(), RATE, "silero") == []
+        found_segments(tmp_path, bursts(), RATE, "auto")
+        == found_segments(tmp_path, bursts(), RATE, "silero")
+        == []
     )
     assert torch.get_num_threads() == threads
 
 
 def test_auto_is_energy_where_silero_is_not_installed(tmp_path, without_silero):
-    assert found(tmp_path, bursts(), RATE, "auto") == found(tmp_path, bursts(), RATE, "energy")
-    assert len(found(tmp_path, bursts(), RATE, "auto")) == 4
+    assert found_segments(tmp_path, bursts(), RATE, "auto") == found_segments(
+        tmp_path, bursts(), RATE, "energy"
+    )
+    assert len(found_segments(tmp_path, bursts(), RATE, "auto")) == 4
 
 
 def test_without_the_package_silero_is_refused_with_the_command_to_install_it(
@@ -147,7 +151,7 @@ def test_without_the_package_silero_is_refused_with_the_command_to_install_it(
     with pytest.raises(
         ModuleNotFoundError, match="silero-vad is not installed: pip install silero-vad"
     ):
-        found(tmp_path, bursts(), RATE, "silero")
+        found_segments(tmp_path, bursts(), RATE, "silero")
 
 
 @BOTH

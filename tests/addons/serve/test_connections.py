@@ -32,8 +32,8 @@ def silent_sockets(server, count):
     try:
         yield sockets
     finally:
-        for each in sockets:
-            each.close()
+        for connection in sockets:
+            connection.close()
 
 
 async def health(server):

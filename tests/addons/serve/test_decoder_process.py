@@ -44,7 +44,7 @@ def processes():
     processes.stop()
 
 
-def told(source):
+def outcome_of(source):
     """Length, format and parts of a recording as bytes, or the error."""
     try:
         info = audio_info(source)
@@ -79,10 +79,10 @@ def test_every_format_whole_and_damaged_has_the_samples_and_errors_of_this_proce
     for name in names:
         try:
             with processes.decode(FORMATS[name]) as opened:
-                apart = told(opened)
+                apart = outcome_of(opened)
         except AudioError as error:
             apart = str(error)
-        assert apart == told(FORMATS[name]), name
+        assert apart == outcome_of(FORMATS[name]), name
 
 
 def test_a_decoder_that_crashes_is_an_error_in_one_line_and_the_next_recording_is_decoded(
@@ -99,14 +99,14 @@ def test_a_decoder_that_crashes_is_an_error_in_one_line_and_the_next_recording_i
             f"the decoder crashed its process ({name}); remove or convert the audio"
         )
     with processes.decode(WAV) as opened:
-        assert told(opened) == told(WAV)
+        assert outcome_of(opened) == outcome_of(WAV)
 
 
 def test_a_decoder_that_crashes_ends_no_decoder_beside_it(processes):
     with processes.decode(WAV) as first, processes.decode(WAV) as second:
         for decoder in decoders(processes)[:1]:
             os.kill(decoder, signal.SIGSEGV)
-        errors = [isinstance(told(opened), str) for opened in (first, second)]
+        errors = [isinstance(outcome_of(opened), str) for opened in (first, second)]
     assert sorted(errors) == [False, True]
 
 
@@ -124,14 +124,14 @@ def test_signals_to_the_group_of_the_server_end_no_decoder(processes):
         for process in (forker, *children(forker), *decoders(processes)):
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 os.kill(process, number)
-        assert told(opened) == told(WAV)
+        assert outcome_of(opened) == outcome_of(WAV)
 
 
 def test_the_process_that_forks_is_started_again_when_it_has_died(processes):
     os.kill(processes._forker.pid, signal.SIGKILL)
     processes._forker.wait()
     with processes.decode(WAV) as opened:
-        assert told(opened) == told(WAV)
+        assert outcome_of(opened) == outcome_of(WAV)
 
 
 def test_a_decoder_ends_with_its_block_whatever_it_does(processes):

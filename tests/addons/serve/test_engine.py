@@ -70,13 +70,13 @@ def test_a_stream_that_fails_ends_alone_and_the_others_go_on(recogniser, speech)
                 stream._absorb_audio = None  # fails where no check of ours looks
             return stream
 
-        def deliver(name, heard):
-            news[name].append(heard)
-            if heard.finished:
+        def deliver(name, update):
+            news[name].append(update)
+            if update.finished:
                 ended[name].set()
 
         for name in news:
-            seat = engine.open(open_stream(name), lambda heard, name=name: deliver(name, heard))
+            seat = engine.open(open_stream(name), lambda update, name=name: deliver(name, update))
             engine.push(seat, np.zeros((2, 2, 2), np.int16) if name == "wrong" else speech)
             engine.end(seat)
         for event in ended.values():
@@ -86,7 +86,7 @@ def test_a_stream_that_fails_ends_alone_and_the_others_go_on(recogniser, speech)
         return news
 
     news = asyncio.run(run())
-    last = {name: heard[-1].events[-1] for name, heard in news.items()}
+    last = {name: updates[-1].events[-1] for name, updates in news.items()}
     assert last["good"].texts[0]
     assert "shape" in str(last["wrong"].error)
     assert isinstance(last["broken"].error, TypeError)
@@ -97,9 +97,9 @@ def test_packets_that_come_before_the_next_step_are_one_job(recogniser, speech):
         engine = Engine(asyncio.get_running_loop(), 8, Metrics())
         news, ended = [], asyncio.Event()
 
-        def deliver(heard):
-            news.append(heard)
-            if heard.finished:
+        def deliver(update):
+            news.append(update)
+            if update.finished:
                 ended.set()
 
         seat = engine.open(recogniser.live(endpoints={}), deliver)

@@ -35,11 +35,11 @@ def run(tmp_path_factory):
 @pytest.mark.all
 def test_clients_of_an_export_hear_what_was_said_and_what_the_checkpoint_hears(run):
     draw = random.Random(1)
-    said = [
+    spoken = [
         "".join([*draw.choices("abcd", k=draw.randint(1, 5)), "2"]) * draw.randint(1, 3)
         for _ in range(6)
     ]
-    talks = [(tones(f"1{text}1") * 32767).astype(np.int16) for text in said]
+    talks = [(tones(f"1{text}1") * 32767).astype(np.int16) for text in spoken]
 
     async def all_together(url: str) -> list[list[str]]:
         received = await asyncio.gather(*(speak(url, talk) for talk in talks))
@@ -55,7 +55,7 @@ def test_clients_of_an_export_hear_what_was_said_and_what_the_checkpoint_hears(r
             soundfile.write(recording, talks[0], RATE, format="WAV")
             recording.name = "talk.wav"
             whole = client.audio.transcriptions.create(model="any", file=recording).text
-            assert whole.replace(" ", "") == said[0].replace("2", "")
+            assert whole.replace(" ", "") == spoken[0].replace("2", "")
 
-    expected = [text.split("2")[:-1] for text in said]
+    expected = [text.split("2")[:-1] for text in spoken]
     assert texts == dict.fromkeys(texts, expected)

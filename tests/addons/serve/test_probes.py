@@ -31,7 +31,7 @@ async def ask(url, path):
         return answer.status, await answer.json()
 
 
-def asked(server, path):
+def probe_answer(server, path):
     return asyncio.run(ask(server.url, path))
 
 
@@ -41,7 +41,9 @@ def model(tmp_path_factory):
 
 
 def test_a_server_that_waits_for_clients_lives_and_is_ready(server):
-    assert asked(server, "/live") == asked(server, "/ready") == (200, {"status": "ok"})
+    assert (
+        probe_answer(server, "/live") == probe_answer(server, "/ready") == (200, {"status": "ok"})
+    )
 
 
 def test_a_server_whose_step_hangs_does_not_live_until_the_step_ends(
@@ -58,18 +60,18 @@ def test_a_server_whose_step_hangs_does_not_live_until_the_step_ends(
         monkeypatch.setattr(engine_module, "advance", hang)
         speaking = threading.Thread(target=lambda: asyncio.run(speak(server.socket_url, speech)))
         speaking.start()
-        assert until(lambda: asked(server, "/live")[0] == 500)
+        assert until(lambda: probe_answer(server, "/live")[0] == 500)
         for path, status in (("/ready", 503), ("/live", 500)):
-            found, body = asked(server, path)
+            found, body = probe_answer(server, path)
             assert (found, body["status"]) == (status, "failed")
             assert "streams: at one piece of work for" in body["reasons"][0]
-        assert asked(server, "/health")[0] == 500
+        assert probe_answer(server, "/health")[0] == 500
         calm = vars(server.server)["_engine"].calm
         assert not calm.is_set()  # recordings wait for the stream
         go_on.set()
         speaking.join(60)
         assert until(calm.is_set)
-        assert until(lambda: asked(server, "/live")[0] == 200)
+        assert until(lambda: probe_answer(server, "/live")[0] == 200)
 
 
 def test_a_server_whose_step_hangs_still_stops(recogniser, speech, monkeypatch):
@@ -117,10 +119,10 @@ def test_a_server_whose_recording_hangs_does_not_live(recogniser, held, speech):
 def test_a_server_whose_turn_of_recordings_hangs_does_not_live_until_it_ends(recogniser):
     with served(recogniser, ServeOptions(limits=Limits(hung_seconds=0.2))) as server:
         with held_turns(server.server._transcriptions._turns):
-            assert until(lambda: asked(server, "/live")[0] == 500)
-            (reason,) = asked(server, "/live")[1]["reasons"]
+            assert until(lambda: probe_answer(server, "/live")[0] == 500)
+            (reason,) = probe_answer(server, "/live")[1]["reasons"]
         assert reason.startswith("turns of recordings: at one piece of work for")
-        assert until(lambda: asked(server, "/live")[0] == 200)
+        assert until(lambda: probe_answer(server, "/live")[0] == 200)
 
 
 def test_a_server_whose_thread_of_recordings_has_died_does_not_live(recogniser):
@@ -129,7 +131,7 @@ def test_a_server_whose_thread_of_recordings_has_died_does_not_live(recogniser):
         turns.stop()
         turns.join()
         reasons = ["recordings: the thread has ended"]
-        assert asked(server, "/live") == (500, {"status": "failed", "reasons": reasons})
+        assert probe_answer(server, "/live") == (500, {"status": "failed", "reasons": reasons})
 
 
 def test_a_server_whose_thread_of_streams_has_died_does_not_live(recogniser):
@@ -137,11 +139,11 @@ def test_a_server_whose_thread_of_streams_has_died_does_not_live(recogniser):
         engine = vars(server.server)["_engine"]
         engine.stop()
         engine.join()
-        assert asked(server, "/live") == (
+        assert probe_answer(server, "/live") == (
             500,
             {"status": "failed", "reasons": ["streams: the thread has ended"]},
         )
-        assert asked(server, "/ready")[0] == 503
+        assert probe_answer(server, "/ready")[0] == 503
 
 
 def test_a_server_without_a_place_lives_and_is_not_ready(recogniser, speech, held):

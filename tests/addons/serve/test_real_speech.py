@@ -31,7 +31,7 @@ def utterances(corpora, tmp_path_factory):
     """{path: what was said}: one to five digits each."""
     folder = tmp_path_factory.mktemp("utterances")
     random = np.random.default_rng(7)
-    said = {}
+    spoken_words = {}
     for number in range(UTTERANCES):
         digits = tuple(random.integers(10, size=1 + number % 5))
         samples = (
@@ -39,8 +39,8 @@ def utterances(corpora, tmp_path_factory):
         )
         path = folder / f"u{number:02d}.wav"
         soundfile.write(path, samples, RATE, subtype="PCM_16")
-        said[path] = " ".join(WORDS[digit] for digit in digits)
-    return said
+        spoken_words[path] = " ".join(WORDS[digit] for digit in digits)
+    return spoken_words
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,8 @@ def streamed(url, paths):
 
     received = asyncio.run(together())
     return {
-        path.stem: " ".join(sentences(each)) for path, each in zip(paths, received, strict=True)
+        path.stem: " ".join(sentences(messages))
+        for path, messages in zip(paths, received, strict=True)
     }
 
 
@@ -90,13 +91,13 @@ def test_clients_of_openai_and_of_wenet_have_the_same_texts_of_the_same_speech_a
     start = START | {"sample_rate": 24_000}
 
     async def together():
-        realtime = [transcribe_turn(home.url, each) for each in samples]
-        streams = [speak(home.socket_url, each, start) for each in samples]
+        realtime = [transcribe_turn(home.url, talk) for talk in samples]
+        streams = [speak(home.socket_url, talk, start) for talk in samples]
         return await asyncio.gather(*realtime), await asyncio.gather(*streams)
 
     events, received = asyncio.run(together())
-    texts = [" ".join(sentences(each)) for each in received]
-    assert [transcripts(each)[0] for each in events] == texts
+    texts = [" ".join(sentences(messages)) for messages in received]
+    assert [transcripts(session)[0] for session in events] == texts
     assert len(set(texts)) > PAIRS / 2
 
 
@@ -105,8 +106,10 @@ def test_texts_of_recordings_are_those_of_transcribe(home, trained, utterances, 
     options = ["--model", str(trained), "--device", "cpu", "--format", "json"]
     assert transcribe.main([*options, *map(str, paths)]) == 0
     printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    expected = [" ".join(passage["text"] for passage in each["passages"]) for each in printed]
+    expected = [
+        " ".join(passage["text"] for passage in recording["passages"]) for recording in printed
+    ]
     client = openai_client(home.url)
     found = [client.audio.transcriptions.create(model="any", file=path) for path in paths]
-    assert [each.text for each in found] == expected
+    assert [result.text for result in found] == expected
     assert all(expected)

@@ -57,7 +57,7 @@ def answers_at_once(server, contents):
     async def all_of_them():
         async with aiohttp.ClientSession() as client:
             with held_turns(turns_of(server)) as release:
-                asked = [asyncio.create_task(post(client, server, each)) for each in contents]
+                asked = [asyncio.create_task(post(client, server, content)) for content in contents]
                 await waiting(server, len(contents))
                 release()
                 return await asyncio.gather(*asked)
@@ -190,8 +190,8 @@ def test_decoders_end_with_their_recordings_and_with_their_clients(server):
                 asked = [asyncio.create_task(post(client, server, LONG)) for _ in range(3)]
                 await waiting(server, 3)
                 started = len(decoders(processes))
-                for each in asked:
-                    each.cancel()
+                for request in asked:
+                    request.cancel()
                 return started, await asyncio.to_thread(until, lambda: not decoders(processes))
 
     assert asyncio.run(asyncio.wait_for(vanish(), 120)) == (3, True)

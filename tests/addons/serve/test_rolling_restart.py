@@ -29,7 +29,7 @@ def free_ports(count):
         sockets = [
             stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
         ]
-        return [each.getsockname()[1] for each in sockets]
+        return [listening.getsockname()[1] for listening in sockets]
 
 
 async def post(url, content):

@@ -258,12 +258,12 @@ def test_an_exception_is_logged_by_type_and_place_without_what_a_client_said():
     logger.addHandler(handler)
     logger.propagate = False
     loop = asyncio.new_event_loop()
-    for said in ("my name is Anna", b"Anna"):
+    for secret in ("my name is Anna", b"Anna"):
         try:
             try:
-                raise KeyError(said)
+                raise KeyError(secret)
             except KeyError as error:
-                raise ValueError(said) from error
+                raise ValueError(secret) from error
         except ValueError as error:
             logger.error("error: a stream failed", exc_info=error)
     monitor = FullLog()

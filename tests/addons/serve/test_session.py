@@ -70,9 +70,9 @@ def test_the_size_of_packets_changes_nothing(server, speech):
 def test_n_best_texts_are_different_and_the_first_is_the_best(server, speech):
     received = asyncio.run(speak(server.socket_url, speech, {"signal": "start", "nbest": 3}))
     final = json.loads(of_type(received, "final_result")[-1]["nbest"])
-    assert len({each["sentence"] for each in final}) == 3
+    assert len({hypothesis["sentence"] for hypothesis in final}) == 3
     assert final[0]["sentence"] == sentences(asyncio.run(speak(server.socket_url, speech)))[0]
-    assert [set(each) for each in final] == [
+    assert [set(hypothesis) for hypothesis in final] == [
         {"sentence", "word_pieces"},
         {"sentence"},
         {"sentence"},

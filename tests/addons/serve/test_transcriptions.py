@@ -103,7 +103,9 @@ def test_verbose_json_has_segments_and_words_with_times(client, recogniser, talk
         timestamp_granularities=["word", "segment"],
     )
     assert (found.text, found.duration, found.language) == (expected.text, 6.0, "en")
-    assert [each.text for each in found.segments] == [each.text for each in expected.segments]
+    assert [segment.text for segment in found.segments] == [
+        segment.text for segment in expected.segments
+    ]
     symbols = recogniser.recogniser.tokenizer.symbols
     for mine, other in zip(found.segments, expected.segments, strict=True):
         assert (mine.start, mine.end) == pytest.approx((other.start, other.end), abs=1e-3)
@@ -337,10 +339,10 @@ def test_a_vanished_client_is_not_transcribed_to_its_end(recogniser, monkeypatch
     segments = []
 
     def slowly(*arguments):
-        for each in iterate(*arguments):
-            segments.append(each)
+        for segment in iterate(*arguments):
+            segments.append(segment)
             time.sleep(0.3)
-            yield each
+            yield segment
 
     iterate = recogniser.iterate
     monkeypatch.setattr(recogniser, "iterate", slowly)

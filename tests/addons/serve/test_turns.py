@@ -66,7 +66,7 @@ def test_batches_of_equal_searches_share_a_turn_as_far_as_they_fit():
         ]
         waiting = in_order(turns, take, *batches)
         event.set()
-        results = [each.result(60) for each in waiting]
+        results = [batch.result(60) for batch in waiting]
     assert decoded == [["a", "b", "g", "h"], ["c", "i"], ["d", "e", "f"]]
     assert results == [[segment.upper() for segment in segments] for _, segments in batches]
 
@@ -75,7 +75,7 @@ def test_a_batch_that_is_larger_than_a_turn_is_decoded_alone():
     with turns_behind_one(2) as (turns, take, event, decoded):
         waiting = in_order(turns, take, (GREEDY, ["a", "b", "c"]), (GREEDY, ["d"]))
         event.set()
-        assert [each.result(60) for each in waiting] == [["A", "B", "C"], ["D"]]
+        assert [batch.result(60) for batch in waiting] == [["A", "B", "C"], ["D"]]
     assert decoded == [["a", "b", "c"], ["d"]]
 
 
@@ -109,9 +109,9 @@ def test_nobody_waits_for_turns_that_have_stopped():
     with turns_behind_one() as (turns, take, _, decoded):
         (waiting,) = in_order(turns, take, (GREEDY, ["a"]))
         turns.stop()
-        for each in (waiting, take(GREEDY, ["b"])):
+        for batch in (waiting, take(GREEDY, ["b"])):
             with pytest.raises(CancelledError):
-                each.result(60)
+                batch.result(60)
     assert decoded == []
 
 

@@ -29,8 +29,8 @@ def ids_of(url, *given_ids):
     async def ask():
         async with aiohttp.ClientSession() as client:
             answers = []
-            for each in given_ids:
-                headers = {} if each is None else {"X-Request-ID": each}
+            for given_id in given_ids:
+                headers = {} if given_id is None else {"X-Request-ID": given_id}
                 async with client.get(url, headers=headers) as answer:
                     answers.append(answer.headers["X-Request-ID"])
             return answers

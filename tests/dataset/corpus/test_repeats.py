@@ -62,7 +62,7 @@ def listed(folder, lines):
     return str(path)
 
 
-def told(path, data_type="shard"):
+def warnings_of(path, data_type="shard"):
     """The sentences of a list, without the list at their beginning."""
     sentences = open_list(path, data_type).warnings
     assert all(sentence.startswith(f"{path}: ") for sentence in sentences)
@@ -79,10 +79,10 @@ def raw_lines(folder, keys):
 def test_a_list_without_repeats_says_nothing_and_its_index_has_no_more(audio, caplog):
     tars = [tar_of(audio, "x.tar", ("a", "b")), tar_of(audio, "y.tar", ("c", "d"))]
     path = listed(audio, tars)
-    assert told(path) == []
+    assert warnings_of(path) == []
     assert "warnings" not in build_index(path, "shard").meta
     raw = listed(audio, raw_lines(audio, "abcd"))
-    assert told(raw, "raw") == []
+    assert warnings_of(raw, "raw") == []
     assert not caplog.records
 
 
@@ -91,7 +91,7 @@ def test_a_shard_that_is_named_twice_is_told(audio, spelled, caplog):
     x, y = tar_of(audio, "x.tar", ("a", "b")), tar_of(audio, "y.tar", ("c", "d"))
     again = spelled.format(x=x, folder=audio)
     path = listed(audio, [x, y, again])
-    (sentence,) = told(path)
+    (sentence,) = warnings_of(path)
     as_first = f"{x} again" if again == x else f"{again} as {x}"
     assert sentence.startswith(
         f"1 of 3 shards has the samples of an earlier shard ({as_first}); all are read."
@@ -105,7 +105,7 @@ def test_a_copy_of_a_shard_and_a_glob_over_it_are_told(audio):
     x = tar_of(audio, "x.tar", ("a", "b"))
     for number in range(5):
         shutil.copy(x, audio / f"copy{number}.tar")
-    (sentence,) = told(listed(audio, [f"{audio}/*.tar"]))
+    (sentence,) = warnings_of(listed(audio, [f"{audio}/*.tar"]))
     copies = ", ".join(f"{audio}/copy{number}.tar as {audio}/copy0.tar" for number in (1, 2, 3))
     assert sentence.startswith(
         f"5 of 6 shards have the samples of an earlier shard ({copies} and 2 more)"
@@ -114,7 +114,7 @@ def test_a_copy_of_a_shard_and_a_glob_over_it_are_told(audio):
 
 def test_equal_keys_in_two_shards_are_told_with_key_and_shards(audio):
     x, y = tar_of(audio, "x.tar", ("a", "b", "c")), tar_of(audio, "y.tar", ("b", "d", "c"), first=3)
-    (sentence,) = told(listed(audio, [x, y]))
+    (sentence,) = warnings_of(listed(audio, [x, y]))
     assert sentence.startswith(
         f"2 utterances have the key of an earlier one (b in {x} and {y}, c in {x} and {y}); all are "
         "read, but results hold one utterance of a key."
@@ -124,29 +124,29 @@ def test_equal_keys_in_two_shards_are_told_with_key_and_shards(audio):
 def test_keys_that_become_equal_as_one_word_are_told(audio):
     keys = ("a b", "a\tb", "c")
     tar = tar_of(audio, "x.tar", keys)
-    (of_shards,) = told(listed(audio, [tar]))
+    (of_shards,) = warnings_of(listed(audio, [tar]))
     assert f"1 utterance has the key of an earlier one (a_b in {tar} and again)" in of_shards
-    (of_lines,) = told(listed(audio, raw_lines(audio, keys)), "raw")
+    (of_lines,) = warnings_of(listed(audio, raw_lines(audio, keys)), "raw")
     assert of_lines.startswith("1 utterance has the key of an earlier one (a_b); all are read")
     assert "Blanks in keys count as `_`" in of_lines
 
 
 def test_a_repeated_shard_hides_no_equal_keys_of_other_shards(audio):
     x, y = tar_of(audio, "x.tar", ("a", "b")), tar_of(audio, "y.tar", ("b",), first=4)
-    of_shard, of_key = told(listed(audio, [x, x, y]))
+    of_shard, of_key = warnings_of(listed(audio, [x, x, y]))
     assert of_shard.startswith("1 of 3 shards")
     assert of_key.startswith(f"1 utterance has the key of an earlier one (b in {x} and {y})")
 
 
 def test_lines_of_a_raw_list_that_state_one_key_are_told(audio):
     path = listed(audio, raw_lines(audio, "abcabcdaaaa"))
-    (sentence,) = told(path, "raw")
+    (sentence,) = warnings_of(path, "raw")
     assert sentence.startswith("7 utterances have the key of an earlier one (a, b, c and 4 more)")
 
 
 def test_lines_without_a_key_have_keys_of_their_own_and_nothing_is_told(audio):
     line = json.dumps({"wav": str(audio / "1.wav"), "txt": "a"})
-    assert told(listed(audio, [line] * 3), "raw") == []
+    assert warnings_of(listed(audio, [line] * 3), "raw") == []
 
 
 def test_the_same_list_in_two_sources_of_a_mixture_is_a_purpose(audio):

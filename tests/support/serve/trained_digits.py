@@ -113,10 +113,10 @@ def fit(
         optimizer.zero_grad()
         # Other margins at each step: the model learns the digits, not their places.
         cut = [
-            each[int(torch.randint(most, ())) : len(each) - int(torch.randint(most, ()))]
-            for each in feats
+            utterance[int(torch.randint(most, ())) : len(utterance) - int(torch.randint(most, ()))]
+            for utterance in feats
         ]
-        lengths = torch.tensor([len(each) for each in cut])
+        lengths = torch.tensor([len(utterance) for utterance in cut])
         model(pad_sequence(cut, batch_first=True), lengths, target, target_lengths)[
             "loss"
         ].backward()

@@ -132,7 +132,7 @@ def ours(folder: Path, option: DecodeOptions) -> dict[str, str]:
     return texts
 
 
-def heard(recognizer: Any, path: Path, *, live: bool) -> str:
+def recognised_text(recognizer: Any, path: Path, *, live: bool) -> str:
     stream = recognizer.create_stream()
     stream.accept_waveform(RATE, soundfile.read(path, dtype="float32")[0])
     if not live:
@@ -162,7 +162,7 @@ def test_the_texts_of_sherpa_onnx_are_ours(folder: Path) -> None:
         )
         expected = ours(folder, option)
         found = {
-            key: heard(recognizer, folder / f"{key}.wav", live=way == "streaming")
+            key: recognised_text(recognizer, folder / f"{key}.wav", live=way == "streaming")
             for key in expected
         }
         assert len(set(expected.values())) == 4
