@@ -16,7 +16,7 @@ avg=best                  # best: mean of average_num checkpoints; with_start: w
 decode_modes=auto         # separated by spaces; auto: those of the family that the model is trained for
 tests="test"              # parts of data/ to decode; with several, each has its own result folder
 result_dir=               # folder of the results; default: the experiment folder
-before=true               # of a run that started --from a model: false: do not decode that model too, into before/
+before=true               # of a run that started --from a model: compare with it on data/dev, and decode it too, into before/; false: neither
 char=0                    # 1: error rate of ideographs and Latin words (CER of Mandarin); 0: of words (WER), and of characters (CER)
 language=                 # ISO 639-1 code for the model card, and for models that are told one language: en; several: en,zh
 ignored_words=            # file of words that scoring removes from references and hypotheses
@@ -59,6 +59,14 @@ case $avg in
 esac
 # SIGTERM lets training end with status 0 before its last epoch.
 [[ -e $dir/final.pt ]] || log "warning: $dir: training is not complete (no final.pt); stage 4 resumes it"
+if [[ $before == true && -e $dir/init.yaml ]]; then # validation before the first step writes init.yaml
+  if [[ -e data/dev/data.list ]]; then
+    chosen+=(--dev_data data/dev/data.list --data_type "$data_type" --char "$char" "${TRUST[@]}")
+    if [[ -n $language ]]; then chosen+=(--language "$language"); fi
+  else
+    log "data/dev/data.list is missing, so the model before fine-tuning is not compared with the average"
+  fi
+fi
 python -m wenet_uio.bin.average_model --dst_model "$dir/avg.pt" --src_path "$dir" "${chosen[@]}"
 [[ -n $nproc ]] || nproc=$(num_gpus)
 # decode CONFIG WEIGHTS FOLDER: decodes and scores each part; with several parts, each has its own folder in FOLDER
@@ -91,7 +99,7 @@ unchanged() {
 }
 
 results=${result_dir:-$dir}
-if [[ $before == true && -e $dir/init.yaml ]]; then # validation before the first step writes it
+if [[ $before == true && -e $dir/init.yaml ]]; then
   # A model of another package decodes as it was converted: Whisper with padding to 30 s, for example.
   source=$dir/from/train.yaml weights=$dir/from/final.pt
   [[ -e $source ]] || source=$config weights=$dir/init.pt

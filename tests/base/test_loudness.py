@@ -86,7 +86,7 @@ def run_folder(folder):
     weights = torch.load("model.pt")
     for epoch in (0, 1):
         torch.save(weights, f"epoch_{epoch}.pt")
-        record = {"epoch": epoch, "loss_dict": {"loss": 2.0 - epoch}}
+        record = {"epoch": epoch, "loss_dict": {"loss": 2.0 - epoch / 10}}
         Path(f"epoch_{epoch}.yaml").write_text(yaml.safe_dump(record))
 
     Path("wav.scp").write_text("".join(f"{key} {folder}/{key}.wav\n" for key in keys))
@@ -180,7 +180,7 @@ def test_quiet_prints_the_same_results_and_nothing_else(name, call):
 def test_quiet_prints_warnings_and_errors(call):
     status, _, printed = call("average --src_path . --dst_model mean.pt --num 9 --quiet")
     assert status == 0
-    assert printed.startswith("warning: --num 9, but only 2 of them found")
+    assert printed.startswith("warning: --num 9, but only 2 to average")
 
     status, _, printed = call("check none.list --quiet")
     assert status == 1

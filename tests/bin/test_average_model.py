@@ -17,13 +17,13 @@ from wenet_uio.train.averaging import add_start, average_weights, choose_epochs
 
 @pytest.fixture
 def run_folder(tmp_path: Path) -> Path:
-    """Epochs 0 .. 4 with weight N and validation loss |N - 2|; epoch 4 in the older format of
+    """Epochs 0 .. 4 with weight N and validation loss 10 + |N - 2|; epoch 4 in the older format of
     yaml.
     """
     for number in range(5):
         weights = {"w": torch.full((2,), float(number)), "steps": torch.tensor(number)}
         torch.save(weights, tmp_path / f"epoch_{number}.pt")
-        loss = abs(number - 2) + number / 100
+        loss = 10 + abs(number - 2) + number / 100
         record = (
             {"cv_loss": loss} if number == 4 else {"epoch": number, "loss_dict": {"loss": loss}}
         )
@@ -134,11 +134,11 @@ def start_with_loss(loss: float, run_folder: Path) -> None:
     """Let the run have started from a trained model, with the newer format of yaml."""
     record = {"epoch": -1, "loss_dict": {"loss": loss}, "compared": {"loss": 1.0}}
     (run_folder / "init.yaml").write_text(yaml.safe_dump(record))
-    (run_folder / "epoch_4.yaml").write_text(yaml.safe_dump({"loss_dict": {"loss": 2.04}}))
+    (run_folder / "epoch_4.yaml").write_text(yaml.safe_dump({"loss_dict": {"loss": 12.04}}))
 
 
 def test_the_start_of_a_fine_tuning_counts_as_one_more_epoch(run_folder):
-    start_with_loss(2.5, run_folder)
+    start_with_loss(12.5, run_folder)
     done = average(
         *("--src_path", run_folder, "--dst_model", run_folder / "avg.pt"),
         *("--num", 3, "--val_best", "--with_start"),
@@ -184,7 +184,7 @@ def two_runs(tmp_path: Path) -> list[Path]:
         for number in range(2):
             weights = {name: torch.full((2,), first + number) for name in ("w", "v", "ctc")}
             torch.save(weights, run / f"epoch_{number}.pt")
-            record = {"epoch": number, "loss_dict": {"loss": 2.0 - number}}
+            record = {"epoch": number, "loss_dict": {"loss": 2.0 - number / 10}}
             (run / f"epoch_{number}.yaml").write_text(yaml.safe_dump(record))
         torch.save({name: torch.full((2,), 99.0) for name in ("w", "v", "ctc")}, run / "init.pt")
         record = {"epoch": -1, "loss_dict": {"loss": 9.0}, "compared": {"loss": 1.0}}
@@ -262,7 +262,7 @@ def test_of_several_runs_a_warning_names_the_one_with_fewer_epochs(two_runs, tmp
     (two_runs[1] / "epoch_0.pt").unlink()
     done = average("--src_path", *two_runs, "--dst_model", tmp_path / "mean.pt", "--num", 2)
     assert done.stderr == (
-        f"warning: {two_runs[1]}: --num 2, but only 1 of them found; averaging what is there\n"
+        f"warning: {two_runs[1]}: --num 2, but only 1 to average; averaging what is there\n"
     )
 
 
@@ -293,7 +293,7 @@ def test_runs_without_a_mean_are_one_line_and_nothing_is_written(two_runs, tmp_p
 def test_fewer_epochs_than_num_is_a_warning(run_folder):
     done = average("--src_path", run_folder, "--dst_model", run_folder / "avg.pt", "--num", 9)
     assert done.returncode == 0
-    assert done.stderr == ("warning: --num 9, but only 5 of them found; averaging what is there\n")
+    assert done.stderr == ("warning: --num 9, but only 5 to average; averaging what is there\n")
 
 
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint"])

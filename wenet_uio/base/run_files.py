@@ -9,6 +9,9 @@ from/                 the trained model that the run starts from, if it was conv
 epoch_N.pt, .yaml     weights after epoch N (from 0), and its losses
 running_N.pt          running average of the weights at the end of epoch N, with `model_avg`
 state_S.pt            everything that a run needs to resume after optimizer step S; the two newest are kept
+avg.pt                average of average_model.py
+avg.shares.yaml       of a run that starts from a trained model: errors of weights between this model and the
+                      average on a validation set
 final.pt              link to the weights of the last epoch with a finite validation; written when the run is complete
 environment.yaml      for each start of the run: versions, hardware, commit, lengths of the utterances
 bad_samples.jsonl     every bad sample with the reason
@@ -34,6 +37,8 @@ FINAL_WEIGHTS = "final.pt"
 INIT = "init"
 """The first part of the names init.pt and init.yaml."""
 CONVERTED = "from"
+OTHER_UNITS = "other_units"
+"""Key of a start in environment.yaml: the trained model that the run starts from has other units."""
 RUNNING = "running"
 """The first part of the names running_N.pt."""
 ENVIRONMENT = "environment.yaml"

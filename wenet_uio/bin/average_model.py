@@ -3,16 +3,25 @@
     %(prog)s --src_path exp/conformer \\
         --dst_model exp/conformer/avg.pt --num 5 --val_best
 
-The folder has epoch_N.pt, and epoch_N.yaml with its validation loss. Several folders are runs that
-started from one trained model, such as fine-tunings with other seeds.
+The folder has epoch_N.pt, and epoch_N.yaml with its validation loss. Epochs whose loss is far above
+the lowest are left out. Several folders are runs that started from one trained model, such as
+fine-tunings with other seeds.
+
+Of such runs, --dev_data decodes some utterances with weights between the start and the average, and
+takes those with the fewest errors that are no worse than the start:
+
+    … --dev_data data/dev/data.list --language en
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
 
 from wenet_uio.base.cli import add_json, command_parser, print_json, run
 from wenet_uio.base.options import positive_int
@@ -24,7 +33,7 @@ from wenet_uio.train.averaging import (
     EPOCHS,
     Epoch,
     add_start,
-    average_checkpoints,
+    average_weights,
     check_common_start,
     choose_epochs,
     merge_if_lora,
@@ -33,7 +42,9 @@ from wenet_uio.train.averaging import (
     save_average,
     usual_range,
 )
-from wenet_uio.train.baseline import BEFORE
+from wenet_uio.train.baseline import BEFORE, Baseline
+from wenet_uio.train.dev_set import DevSet
+from wenet_uio.train.interpolation import SHARES_SUFFIX, weigh_against_start
 
 
 def parser() -> argparse.ArgumentParser:
@@ -62,6 +73,27 @@ def parser() -> argparse.ArgumentParser:
         "--with_start",
         action="store_true",
         help="of a run that started from a trained model: let this model count as one more epoch",
+    )
+    parser.add_argument(
+        "--dev_data",
+        metavar="FILE",
+        help="data list of a validation set: of a run that started from a trained model, take the "
+        "weights between this model and the average that recognise the set best",
+    )
+    parser.add_argument(
+        "--data_type", choices=("raw", "shard"), default="raw", help="type of --dev_data"
+    )
+    parser.add_argument(
+        "--char",
+        choices=("0", "1"),
+        default="0",
+        help="errors on --dev_data are those of 0: words; 1: ideographs and words",
+    )
+    parser.add_argument(
+        "--language",
+        metavar="CODE",
+        help="ISO 639-1 code of the language of --dev_data, such as en: for models that are told one, "
+        "and to compare texts apart from case, punctuation and, of English, numbers",
     )
     parser.add_argument(
         "--running",
@@ -106,10 +138,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if conflict is not None:
         command_line.error(f"argument {conflict}")
 
-    if args.running:
-        _take_running(args)
+    if args.dev_data:
+        Baseline.require(Path(args.src_path[0]), "--dev_data")
+    average = _running_average(args) if args.running else _mean_of_epochs(args)
+    if args.dev_data:
+        average = _weigh_against_start(average, args)
+    else:  # that of an earlier average is of other weights
+        _shares_file(args).unlink(missing_ok=True)
+
+    save_average(average.weights, args.dst_model, only_lora=args.only_lora)
+    if args.json:
+        print_json({"model": args.dst_model, **average.record})
     else:
-        _average_epochs(args)
+        print(*average.lines, f"{args.dst_model}: {average.summary}", sep="\n")
 
 
 def _find_conflict(arguments: argparse.Namespace) -> str | None:
@@ -125,23 +166,35 @@ def _find_conflict(arguments: argparse.Namespace) -> str | None:
     return None
 
 
-def _take_running(arguments: argparse.Namespace) -> None:
-    """Write the running average of the newest epochs."""
+class _Average(NamedTuple):
+    """Weights that are written, and what is said of them."""
+
+    weights: dict[str, torch.Tensor]
+    summary: str
+    """What they are, in a line."""
+    lines: Sequence[str]
+    """Lines before it."""
+    record: Mapping[str, Any]
+    """The same for --json."""
+
+
+def _running_average(arguments: argparse.Namespace) -> _Average:
+    """Take the running average of the newest epochs."""
     (folder,) = arguments.src_path
     last = newest_running(folder, arguments.min_epoch, arguments.max_epoch)
     num = arguments.num or usual_range(folder, last)
     weights = merge_if_lora(running_weights(folder, last, num), _lora_to_merge(arguments))
-    save_average(weights, arguments.dst_model, only_lora=arguments.only_lora)
-    if arguments.json:
-        print_json({"model": arguments.dst_model, "running_average_of": last, "last_epochs": num})
-        return
-
     last_epochs = "" if num is None else f", of the last {num} epochs"
-    print(f"{arguments.dst_model}: running average at the end of epoch {last}{last_epochs}")
+    return _Average(
+        weights,
+        f"running average at the end of epoch {last}{last_epochs}",
+        (),
+        {"running_average_of": last, "last_epochs": num},
+    )
 
 
-def _average_epochs(arguments: argparse.Namespace) -> None:
-    """Write the mean of the weights of several epochs."""
+def _mean_of_epochs(arguments: argparse.Namespace) -> _Average:
+    """Take the mean of the weights of several epochs."""
     folders = arguments.src_path
     if len(folders) > 1:
         check_common_start(folders, merges_lora=arguments.merge_lora)
@@ -152,28 +205,54 @@ def _average_epochs(arguments: argparse.Namespace) -> None:
     if arguments.with_start:
         epochs = add_start(epochs, folders[0])
 
-    lora_conf = _lora_to_merge(arguments)
-    average_checkpoints(epochs, arguments.dst_model, lora_conf, only_lora=arguments.only_lora)
-    if not arguments.json:
-        _print_mean(epochs, arguments)
-        return
-
+    weights = average_weights([epoch.weights for epoch in epochs], _lora_to_merge(arguments))
     means = [
         {"epoch": epoch.number, "loss": epoch.loss, "weights": str(epoch.weights)}
         for epoch in epochs
     ]
-    print_json({"model": arguments.dst_model, "mean_of": means})
+    lines = _describe_mean(epochs, arguments)
+    return _Average(weights, f"mean of {len(epochs)}", lines, {"mean_of": means})
 
 
-def _print_mean(epochs: list[Epoch], arguments: argparse.Namespace) -> None:
-    """Print the epochs of a mean, with the folders of their runs if these are several."""
+def _weigh_against_start(average: _Average, arguments: argparse.Namespace) -> _Average:
+    """Take the weights between the start of the run and its average that recognise --dev_data best."""
+    dev = DevSet(
+        arguments.dev_data,
+        arguments.data_type,
+        "auto" if arguments.char == "1" else "word",
+        arguments.language,
+    )
+    weighing = weigh_against_start(
+        average.weights,
+        arguments.src_path[0],
+        dev,
+        _shares_file(arguments),
+        lora=_lora_to_merge(arguments),
+        trust_code=arguments.trust_code,
+    )
+    return _Average(
+        weighing.weights,
+        f"{average.summary}; {weighing.summary}",
+        [*average.lines, *weighing.lines],
+        {**average.record, "share": weighing.share},
+    )
+
+
+def _shares_file(arguments: argparse.Namespace) -> Path:
+    """Return the file beside the weights that has the errors of each share of the fine-tuning."""
+    return Path(arguments.dst_model).with_suffix(SHARES_SUFFIX)
+
+
+def _describe_mean(epochs: list[Epoch], arguments: argparse.Namespace) -> list[str]:
+    """Return a line for each epoch of a mean, with the folders of their runs if these are several."""
+    lines: list[str] = []
     for epoch in epochs:
         run_name = _run_name(epoch.weights.parent, arguments)
         name = "before fine-tuning" if epoch.number == BEFORE else f"epoch {epoch.number}"
         loss = "" if epoch.loss is None else f"  loss {epoch.loss:.4f}"
-        print(run_name + name + loss)
+        lines.append(run_name + name + loss)
 
-    print(f"{arguments.dst_model}: mean of {len(epochs)}")
+    return lines
 
 
 def _run_name(folder: str | Path, arguments: argparse.Namespace) -> str:
@@ -193,7 +272,7 @@ def _choose_run_epochs(folder: str, arguments: argparse.Namespace) -> list[Epoch
     )
     if len(epochs) < num:
         print(
-            f"warning: {_run_name(folder, arguments)}--num {num}, but only {len(epochs)} of them found; "
+            f"warning: {_run_name(folder, arguments)}--num {num}, but only {len(epochs)} to average; "
             "averaging what is there",
             file=sys.stderr,
         )

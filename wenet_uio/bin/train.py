@@ -301,7 +301,9 @@ def build_trainer(
     trackers = Trackers(config.tracker, folder.path, shown_values(config.model_dump(mode="json")))
     reporter = Reporter(world.rank == 0, board, config.max_epoch, tokenizer.detokenize, trackers)
     watchdog = Watchdog(world, args.watchdog)
-    losses_before = start.compared_losses(model, config) if isinstance(start, FineTune) else None
+    losses_before, source = None, start.source
+    if isinstance(start, FineTune):
+        losses_before, source = start.compared_losses(model, config), start.record(config)
     trainer = Trainer(
         config,
         engine,
@@ -312,7 +314,7 @@ def build_trainer(
         watchdog=watchdog,
         stop=stop,
         compared=losses_before,
-        started_from=start.source,
+        started_from=source,
         clock=clock,
     )
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from wenet_uio.base.messages import warn_once
@@ -101,14 +103,25 @@ def build_trained(
             model.
     """
     weights = read_weights(checkpoint) | (read_lora(lora) if lora else {})
+    return build_with_weights(config, weights, str(checkpoint))
+
+
+def build_with_weights(
+    config: Config, weights: Mapping[str, torch.Tensor], source: str
+) -> SpeechModel:
+    """As `build_trained`, with weights that are read; messages begin with `source`.
+
+    Raises:
+        OSError, ValueError: as build_trained.
+    """
     if config.use_lora and not any(map(is_lora, weights)):
         warn_once(
-            f"{checkpoint} has no low-rank weights (LoRA): they are merged, or were never trained"
+            f"{source} has no low-rank weights (LoRA): they are merged, or were never trained"
         )
         config = config.model_copy(update={"use_lora": False, "only_optimize_lora": False})
 
     model = build_model(config)
-    fill_weights(model, weights, str(checkpoint))
+    fill_weights(model, weights, source)
     return model
 
 

@@ -29,6 +29,10 @@ log = logging.getLogger(__name__)
 
 EPOCHS = 5
 """Epochs that are averaged by default."""
+NEAR = 1.25
+"""An epoch counts if its validation loss is at most this times the lowest. A mean of weights is good
+where the loss is about as low at each of them; an epoch of the warm-up, say, is elsewhere. The limit
+depends on the best epoch alone: neither other epochs nor the scale of the loss change it."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +55,8 @@ def choose_epochs(
 ) -> list[Epoch]:
     """Choose `num` epochs of a run: those with the lowest validation loss, or the newest.
 
-    Epochs whose validation loss is infinite or not a number are left out. Of a run that started from
-    a trained model, epochs that are worse than this model are left out.
+    Epochs whose validation loss is infinite, not a number, or far above the lowest one are left out.
+    Of a run that started from a trained model, epochs that are worse than this model are left out.
     If all are, the result is the weights of the start alone, with the number BEFORE.
 
     Args:
@@ -71,22 +75,53 @@ def choose_epochs(
     epochs = [Epoch(number, path) for number, path in numbered_files(Path(folder), "epoch_*.pt")]
     last = math.inf if max_epoch is None else max_epoch
     allowed = [epoch for epoch in epochs if min_epoch <= epoch.number <= last]
-    allowed = _leave_out_spoilt(allowed, Path(folder))
     baseline = Baseline.read(Path(folder))
     if baseline and allowed:
         allowed = _leave_out_worse(allowed, baseline, Path(folder))
+    allowed = _leave_out_spoilt(allowed, Path(folder))
 
-    chosen = sorted(allowed, key=lambda epoch: epoch.number, reverse=True)
+    ordered = sorted(allowed, key=lambda epoch: epoch.number, reverse=True)
     if val_best:
-        chosen = _sort_by_loss(allowed)
-    if not chosen:
+        ordered = _sort_by_loss(allowed)
+    if not ordered:
         upper = "" if max_epoch is None else max_epoch
         raise ValueError(
             f"{folder}: no epoch_N.pt to average (N in {min_epoch}..{upper}), {len(epochs)} in all; "
             "train first"
         )
 
-    return chosen[:num]
+    return _first_near_ones(ordered, num, Path(folder))
+
+
+def _first_near_ones(epochs: Sequence[Epoch], num: int, folder: Path) -> list[Epoch]:
+    """Return the first `num` epochs whose validation loss is near the lowest one, see NEAR; name those
+    among the first that are not.
+
+    An epoch without a recorded loss, as of runs of other packages, is taken.
+    """
+    losses: dict[Epoch, float] = {}
+    for epoch in epochs:
+        loss = _recorded_loss(epoch.weights.with_suffix(".yaml"))
+        if isinstance(loss, float | int):
+            losses[epoch] = loss
+
+    lowest = min(losses.values(), default=0.0)
+    limit = lowest + (NEAR - 1) * abs(lowest)
+    far = [epoch for epoch in epochs if losses.get(epoch, lowest) > limit]
+
+    left_out = [
+        f"{epoch.weights.name} ({losses[epoch]:.4g})" for epoch in epochs[:num] if epoch in far
+    ]
+    if left_out:
+        log.warning(
+            "%s: left out, validation loss more than %g times the lowest, %.4g: %s",
+            folder,
+            NEAR,
+            lowest,
+            ", ".join(left_out),
+        )
+
+    return [epoch for epoch in epochs if epoch not in far][:num]
 
 
 def add_start(epochs: Sequence[Epoch], folder: str | Path) -> list[Epoch]:
@@ -95,12 +130,7 @@ def add_start(epochs: Sequence[Epoch], folder: str | Path) -> list[Epoch]:
     Raises:
         ValueError: the run did not start from a trained model.
     """
-    if Baseline.read(Path(folder)) is None:
-        raise ValueError(
-            f"{folder}: this run did not start from a trained model, so its start is random; leave "
-            "out --with_start"
-        )
-
+    Baseline.require(Path(folder), "--with_start")
     if any(epoch.number == BEFORE for epoch in epochs):
         return [*epochs]
     return [*epochs, _start_epoch(Path(folder))]
@@ -231,17 +261,16 @@ def _leave_out_spoilt(epochs: Sequence[Epoch], folder: Path) -> list[Epoch]:
 
 def _has_spoilt_validation(weights: Path) -> bool:
     """Tell whether the yaml beside the weights has a validation loss that is not finite."""
-    path = weights.with_suffix(".yaml")
-    loss = _recorded_loss(path) if path.exists() else None
+    loss = _recorded_loss(weights.with_suffix(".yaml"))
     return isinstance(loss, float) and not math.isfinite(loss)
 
 
 def _recorded_loss(path: Path) -> Any:
-    """Read the validation loss from the yaml of an epoch; None if it has none.
+    """Read the validation loss from the yaml of an epoch; None if there is no yaml, or no loss in it.
 
     Older runs of WeNet have it as `cv_loss`, newer ones as `loss_dict: {loss}`.
     """
-    record = read_yaml(path)
+    record = read_yaml(path) if path.exists() else None
     if not isinstance(record, dict):
         return None
     losses = record.get("loss_dict")
@@ -308,7 +337,7 @@ def average_weights(paths: Sequence[Path], lora: LoraConf | None = None) -> dict
             total += weights[name]
 
     means = {name: (total / len(paths)).to(first[name].dtype) for name, total in sums.items()}
-    return _tie_weights({**first, **means}, first)
+    return tie_weights({**first, **means}, first)
 
 
 def merge_if_lora(
@@ -318,8 +347,8 @@ def merge_if_lora(
     return weights if lora is None else merge_lora(weights, lora)
 
 
-def _tie_weights(
-    weights: dict[str, torch.Tensor], like: dict[str, torch.Tensor]
+def tie_weights(
+    weights: Mapping[str, torch.Tensor], like: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
     """Return the weights; names that share one tensor in `like` share one tensor again."""
     memories = {
@@ -437,18 +466,6 @@ def newest_running(folder: str | Path, min_epoch: int = 0, max_epoch: int | None
         )
 
     return max(epochs)
-
-
-def average_checkpoints(
-    epochs: Sequence[Epoch],
-    destination: str | Path,
-    lora: LoraConf | None = None,
-    *,
-    only_lora: bool = False,
-) -> None:
-    """Write the mean of the weights of the epochs; see `average_weights` and `save_average`."""
-    weights = average_weights([epoch.weights for epoch in epochs], lora)
-    save_average(weights, destination, only_lora=only_lora)
 
 
 def save_average(

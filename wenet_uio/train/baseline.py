@@ -66,6 +66,26 @@ class Baseline:
                 "to average without a comparison"
             ) from None
 
+    @classmethod
+    def require(cls, folder: Path, option: str) -> Baseline:
+        """As `read`, for an option that needs the start.
+
+        Raises:
+            ValueError: the run did not start from a trained model, or the record is damaged.
+        """
+        baseline = cls.read(folder)
+        if baseline is None:
+            raise ValueError(
+                f"{folder}: this run did not start from a trained model, so its start is random; leave "
+                f"out {option}"
+            )
+        return baseline
+
+    @property
+    def has_new_ctc(self) -> bool:
+        """Whether the run trains a CTC layer that the model before fine-tuning lacks."""
+        return len(self.compared) > 1
+
     def is_better(self, losses: Mapping[str, float]) -> bool:
         """Tell whether the model before fine-tuning is better than one with these losses."""
         if not math.isfinite(self.loss):

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from wenet_uio.base.hub_address import HubAddress, hub_address, is_hub_address
-from wenet_uio.base.run_files import TRAIN_CONFIG, read_starts
+from wenet_uio.base.run_files import OTHER_UNITS, TRAIN_CONFIG, read_starts
 from wenet_uio.config import Config, load_config
 from wenet_uio.config.schedules import WarmupLrConf
 from wenet_uio.config.train import ENDLESS
@@ -135,6 +135,12 @@ class FineTune:
         log.info("weights from %s", self.trained.weights)
         self.files.load_into(model, config)
         choose_ctc_units(model, config, tokenizer)
+
+    def record(self, config: Config) -> dict[str, Any]:
+        """Return what environment.yaml says of the trained model, for a run of this config."""
+        if Units.read(config) == Units.read(self.trained.config):
+            return dict(self.source)
+        return {**self.source, OTHER_UNITS: True}
 
     def fill_in_warm_up(self, config: Config, epoch_steps: int) -> Config:
         """Fill in `scheduler_conf.warmup_steps` of WarmupLR, if the yaml does not state it: a third

@@ -61,7 +61,7 @@ class Trainer:
         watchdog: Watchdog,
         stop: StopRequest,
         compared: Mapping[str, float] | None = None,
-        started_from: Mapping[str, str] | None = None,
+        started_from: Mapping[str, Any] | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
         """Prepare a run that starts at step 0; `load` resumes one.
