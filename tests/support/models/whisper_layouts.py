@@ -9,6 +9,9 @@ from typing import Any
 
 import torch
 
+from wenet_uio.addons.families.whisper.tokenizer import special_token_names
+from wenet_uio.text.byte_tokens import byte_of_char
+
 SIZES = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "num_mel_bins": 80}
 HEADS = {"encoder_attention_heads": 2, "decoder_attention_heads": 4}
 TO_OPENAI = (
@@ -85,3 +88,55 @@ def write_full_vocabulary(path: Path) -> Path:
     lines = (f"{base64.b64encode(token).decode()} {rank}" for rank, token in enumerate(tokens))
     path.write_text("\n".join(lines), encoding="utf-8")
     return path
+
+
+def save_tokenizer(
+    folder: Path, text_tokens: int, num_languages: int, added: dict[str, bool]
+) -> Any:
+    """Write tokenizer.json of a Whisper: byte pairs, special tokens, and tokens that somebody has added.
+
+    Args:
+        text_tokens: 50257, or 50256 of a model that knows English only.
+        added: {token: whether it is special}.
+    """
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    # The longer tokens stand for words, and no text is cut into them: there are no merges.
+    chars = list(byte_of_char())
+    names = chars + [f"{number:09d}" for number in range(text_tokens - len(chars))]
+    vocabulary = {name: number for number, name in enumerate(names)}
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(special_token_names(num_languages))
+    for name, is_special in added.items():
+        tokenizer.add_tokens([AddedToken(name, special=is_special, normalized=False)])
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return tokenizer
+
+
+def save_slow_tokenizer(folder: Path) -> None:
+    """Replace tokenizer.json by vocab.json and added_tokens.json, as older packages have saved it."""
+    values = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    ids = {entry["content"]: entry["id"] for entry in values["added_tokens"]}
+    eot = {"<|endoftext|>": ids.pop("<|endoftext|>")}
+    (folder / "vocab.json").write_text(json.dumps(values["model"]["vocab"] | eot), encoding="utf-8")
+    (folder / "added_tokens.json").write_text(json.dumps(ids), encoding="utf-8")
+    (folder / "tokenizer.json").unlink()
+
+
+def generation_ids(text_tokens: int, num_languages: int) -> dict[str, Any]:
+    """What a generation_config.json says about tokens."""
+    names = special_token_names(num_languages)
+    ids = {name: text_tokens + place for place, name in enumerate(names)}
+    conf = {
+        "eos_token_id": text_tokens,
+        "decoder_start_token_id": ids["<|startoftranscript|>"],
+        "no_timestamps_token_id": ids["<|notimestamps|>"],
+        "is_multilingual": text_tokens == 50257,
+    }
+    if text_tokens == 50257:
+        conf["lang_to_id"] = {name: ids[name] for name in names[2 : 2 + num_languages]}
+        conf["task_to_id"] = {task: ids[f"<|{task}|>"] for task in ("transcribe", "translate")}
+    return conf

@@ -125,7 +125,10 @@ def test_sizes_of_the_vocabulary_tell_the_languages(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"vocab_size": 100}, "size of the vocabulary 100: a Whisper has 51864 or 51865 or 51866$"),
+        (
+            {"vocab_size": 100},
+            "size of the vocabulary 100: a Whisper of OpenAI has 51864 or 51865 or 51866$",
+        ),
         ({"max_source_positions": 750}, "positions of the encoder 750: a Whisper has 1500$"),
         (
             {"scale_embedding": True},

@@ -13,10 +13,12 @@ from tests.support.models.vocabularies import byte_pairs, write_tiktoken, write_
 from wenet_uio.addons.families.whisper.tokenizer import (
     TOKENS,
     WhisperSplitter,
-    installed_vocabulary,
-    read_ranks,
 )
 from wenet_uio.addons.families.whisper.tokens import special_tokens
+from wenet_uio.addons.families.whisper.vocabulary_file import (
+    installed_vocabulary,
+    read_vocabulary,
+)
 from wenet_uio.config import parse_config
 from wenet_uio.config.wenet import to_wenet
 from wenet_uio.text.labels import Tokenizer
@@ -117,8 +119,8 @@ def test_non_language_symbols_are_special_tokens(vocabulary: str, tmp_path: Path
 
 def test_a_vocabulary_of_hugging_face_is_the_same(vocabulary: str, tmp_path: Path) -> None:
     path = write_vocab_json(tmp_path / "vocab.json", WORDS)
-    assert read_ranks(path) == read_ranks(vocabulary)
-    assert list(read_ranks(path)) == byte_pairs(WORDS)
+    assert read_vocabulary(path).ranks == read_vocabulary(vocabulary).ranks
+    assert list(read_vocabulary(path).ranks) == byte_pairs(WORDS)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +133,7 @@ def test_another_file_is_refused_by_name(content: str, tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"bad.tiktoken: (expected `base64 id` lines|the ids are not)"
     ):
-        read_ranks(path)
+        read_vocabulary(path)
 
 
 def test_a_missing_file_and_missing_keys_are_named(tmp_path: Path) -> None:

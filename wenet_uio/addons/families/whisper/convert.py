@@ -9,11 +9,15 @@ from typing import Any
 
 import torch
 
-from wenet_uio.addons.families.whisper.tokenizer import installed_vocabulary, read_ranks
+from wenet_uio.addons.families.whisper.folder_tokens import ModelTokens, read_folder_tokens
 from wenet_uio.addons.families.whisper.tokens import (
     ENGLISH_TEXT_TOKENS,
     TEXT_TOKENS,
     special_tokens,
+)
+from wenet_uio.addons.families.whisper.vocabulary_file import (
+    installed_vocabulary,
+    read_vocabulary,
 )
 from wenet_uio.models.converted import (
     Converted,
@@ -35,12 +39,16 @@ PARTS = ("dims", "model_state_dict")
 HEAD = 1 << 20
 """Bytes at the beginning of an OpenAI checkpoint that have all its names; the tensors follow."""
 CONFIG_FILE = "config.json"
-VOCABULARIES = ("vocab.json", "multilingual.tiktoken", "gpt2.tiktoken")
+OUTPUT_LAYER, EMBEDDING = "proj_out.weight", "decoder.embed_tokens.weight"
+"""Weights of Hugging Face that are one weight, unless tie_word_embeddings is false."""
+VOCABULARIES = ("tokenizer.json", "vocab.json", "multilingual.tiktoken", "gpt2.tiktoken")
 """Names of vocabularies that are looked for beside the weights."""
-ENGLISH_VOCAB_SIZE = 51864
-"""Size of the vocabulary of models that know English only."""
-LANGUAGES_BY_VOCAB_SIZE = {ENGLISH_VOCAB_SIZE: 99, 51865: 99, 51866: 100}
-"""{size of the vocabulary: number of its language tokens}."""
+TOKENS_BY_SIZE = {
+    51864: ModelTokens(is_multilingual=False, num_languages=99, count=51864),
+    51865: ModelTokens(is_multilingual=True, num_languages=99, count=51865),
+    51866: ModelTokens(is_multilingual=True, num_languages=100, count=51866),
+}
+"""{size of the vocabulary: tokens of the model of OpenAI that has it}."""
 
 
 def _layer_names(theirs: str, ours: str, names: Mapping[str, str]) -> dict[str, str]:
@@ -143,22 +151,23 @@ class Sizes:
             ("positions of the encoder", self.n_audio_ctx, (WHISPER_TABLE_LENGTH,)),
             ("positions of the decoder", self.n_text_ctx, (LEARNED_POSITIONS,)),
             ("width of the decoder", self.n_text_state, (self.n_audio_state,)),
-            ("size of the vocabulary", self.n_vocab, tuple(LANGUAGES_BY_VOCAB_SIZE)),
         ):
             if size not in expected:
                 sizes = " or ".join(str(number) for number in expected)
                 raise ValueError(f"{name} {size}: a Whisper has {sizes}")
 
-    @property
-    def is_multilingual(self) -> bool:
-        """Whether the model knows other languages than English; its vocabulary tells."""
-        return self.n_vocab != ENGLISH_VOCAB_SIZE
+    def train_yaml(
+        self, tokens: ModelTokens, vocabulary: str | None, *, tied: bool
+    ) -> dict[str, Any]:
+        """Return the content of the train.yaml.
 
-    def train_yaml(self, vocabulary: Path | None) -> dict[str, Any]:
-        """Return the content of the train.yaml; `vocabulary` is a file of byte pairs."""
-        text_tokens = TEXT_TOKENS if self.is_multilingual else ENGLISH_TEXT_TOKENS
-        num_languages = LANGUAGES_BY_VOCAB_SIZE[self.n_vocab]
-        ids = special_tokens(text_tokens, num_languages)
+        Args:
+            tokens: of the model.
+            vocabulary: file of byte pairs.
+            tied: the output layer is the embedding.
+        """
+        text_tokens = TEXT_TOKENS if tokens.is_multilingual else ENGLISH_TEXT_TOKENS
+        ids = special_tokens(text_tokens, tokens.num_languages)
         shared_by_stacks = {
             "activation_type": "gelu",
             "key_bias": False,
@@ -189,15 +198,15 @@ class Sizes:
                 "num_blocks": self.n_text_layer,
                 "linear_units": self.text_hidden,
                 "input_layer": "embed_learnable_pe",
-                "tie_word_embedding": True,
+                "tie_word_embedding": tied,
             },
             "ctc_conf": {"ctc_blank_id": ids["no_speech"]},
             "tokenizer": "whisper",
             "tokenizer_conf": {
-                "is_multilingual": self.is_multilingual,
-                "num_languages": num_languages,
+                "is_multilingual": tokens.is_multilingual,
+                "num_languages": tokens.num_languages,
                 "special_tokens": ids,
-                "bpe_path": None if vocabulary is None else str(vocabulary),
+                "bpe_path": vocabulary,
             },
             "dataset_conf": {
                 "feats_type": "log_mel_spectrogram",
@@ -246,7 +255,20 @@ def from_openai(path: Path, vocabulary: Path | None) -> Converted:
     layers = {"encoder.": sizes.n_audio_layer, "decoder.": sizes.n_text_layer}
     unused = ("alignment_heads", "decoder.mask")
     our_weights = rename_weights(weights, OPENAI, layers, unused)
-    return _finish_conversion(sizes, our_weights, path.parent, vocabulary)
+    tokens = _tokens_by_size(sizes.n_vocab)
+    return _finish_conversion(sizes, tokens, our_weights, path.parent, vocabulary)
+
+
+def _tokens_by_size(size: int) -> ModelTokens:
+    """Return the tokens of a model whose files do not name them.
+
+    Raises:
+        ValueError: no model of OpenAI has this size of the vocabulary.
+    """
+    if size not in TOKENS_BY_SIZE:
+        sizes = " or ".join(map(str, TOKENS_BY_SIZE))
+        raise ValueError(f"size of the vocabulary {size}: a Whisper of OpenAI has {sizes}")
+    return TOKENS_BY_SIZE[size]
 
 
 def is_hugging_face(path: Path) -> bool:
@@ -264,14 +286,38 @@ def from_hugging_face(path: Path, vocabulary: Path | None) -> Converted:
         ValueError: a file has another content, or the model has parts that ours cannot have.
     """
     sizes = _read_sizes(path / CONFIG_FILE)
+    tokens = read_folder_tokens(path) or _tokens_by_size(sizes.n_vocab)
+    if sizes.n_vocab < tokens.count:
+        raise ValueError(
+            f"{path}: {CONFIG_FILE} has vocab_size {sizes.n_vocab}, the other files name "
+            f"{tokens.count} tokens"
+        )
+
     weights: dict[str, torch.Tensor] = {}
     for name, weight in read_folder_weights(path).items():
         weights[name.removeprefix("model.")] = weight
 
+    output_layer = weights.pop(OUTPUT_LAYER, None)
+    if read_json(path / CONFIG_FILE).get("tie_word_embeddings", True):
+        embedding = weights.get(EMBEDDING)
+        if output_layer is not None and not _are_equal(output_layer, embedding):
+            raise ValueError(
+                f"{path}: {CONFIG_FILE} has tie_word_embeddings true, but {OUTPUT_LAYER} is not "
+                f"{EMBEDDING}"
+            )
+        output_layer = None
+    elif output_layer is None:
+        raise ValueError(f"{path}: tie_word_embeddings is false, and {OUTPUT_LAYER} is missing")
+
     layers = {"encoder.": sizes.n_audio_layer, "decoder.": sizes.n_text_layer}
-    unused = ("proj_out.weight",)  # the embedding of the decoder
-    our_weights = rename_weights(weights, HUGGING_FACE, layers, unused)
-    return _finish_conversion(sizes, our_weights, path, vocabulary)
+    our_weights = rename_weights(weights, HUGGING_FACE, layers, ())
+    if output_layer is not None:
+        our_weights["decoder.output_layer.weight"] = output_layer.float()
+    return _finish_conversion(sizes, tokens, our_weights, path, vocabulary)
+
+
+def _are_equal(weight: torch.Tensor, other: torch.Tensor | None) -> bool:
+    return other is not None and torch.equal(weight, other)
 
 
 def _read_sizes(path: Path) -> Sizes:
@@ -314,14 +360,19 @@ def _read_sizes(path: Path) -> Sizes:
 
 
 def _finish_conversion(
-    sizes: Sizes, weights: dict[str, torch.Tensor], folder: Path, vocabulary: Path | None
+    sizes: Sizes,
+    tokens: ModelTokens,
+    weights: dict[str, torch.Tensor],
+    folder: Path,
+    vocabulary: Path | None,
 ) -> Converted:
     """Return the converted model: its weights, with those that Whisper's file does not have, its
     train.yaml, and notes for the user.
 
     Args:
         sizes: of the model.
-        weights: by our names.
+        tokens: of the model.
+        weights: by our names; without an output layer it is the embedding.
         folder: of the model; its vocabulary is used if `vocabulary` is None.
         vocabulary: file of byte pairs.
 
@@ -332,26 +383,47 @@ def _finish_conversion(
     for name in ("encoder.embed.pos_enc.pe", "decoder.embed.1.pe"):
         weights[name] = weights[name].unsqueeze(0)
 
-    # Whisper's output layer is its embedding, without a bias.
+    # Whisper's output layer has no bias.
     embedding = weights["decoder.embed.0.weight"]  # (V, D)
-    weights["decoder.output_layer.weight"] = embedding
+    tied = "decoder.output_layer.weight" not in weights
+    weights.setdefault("decoder.output_layer.weight", embedding)
     weights["decoder.output_layer.bias"] = torch.zeros(len(embedding))
 
     notes = [
         "CTC is not trained: decode with --mode attention, or fine-tune with ctc_weight above 0"
     ]
+    files: dict[str, str] = {}
+    if vocabulary is None and tokens.tokenizer_json is not None:
+        path: str | None = "tokenizer.json"
+        files["tokenizer.json"] = tokens.tokenizer_json
+    else:
+        path, found = _find_vocabulary(folder, vocabulary, multilingual=tokens.is_multilingual)
+        notes += found
+
+    values = sizes.train_yaml(tokens, path, tied=tied)
+    return Converted(values, weights, ("ctc.",), tuple(notes), files)
+
+
+def _find_vocabulary(
+    folder: Path, vocabulary: Path | None, *, multilingual: bool
+) -> tuple[str | None, list[str]]:
+    """Return the file of byte pairs: the given one, one of the folder, or that of the installed package;
+    and notes if there is none.
+
+    Raises:
+        ValueError: the file is the vocabulary of the other kind of Whisper.
+    """
     if vocabulary is None:
         files = (folder / name for name in VOCABULARIES)
         vocabulary = next((file for file in files if file.is_file()), None)
     if vocabulary is not None:
-        _check_vocabulary(vocabulary, multilingual=sizes.is_multilingual)
-    else:
-        try:
-            vocabulary = Path(installed_vocabulary(multilingual=sizes.is_multilingual))
-        except ValueError as error:
-            notes.append(f"no vocabulary: {error}")
+        _check_vocabulary(vocabulary, multilingual=multilingual)
+        return str(vocabulary), []
 
-    return Converted(sizes.train_yaml(vocabulary), weights, ("ctc.",), tuple(notes))
+    try:
+        return installed_vocabulary(multilingual=multilingual), []
+    except ValueError as error:
+        return None, [f"no vocabulary: {error}"]
 
 
 def _check_vocabulary(path: Path, *, multilingual: bool) -> None:
@@ -360,7 +432,7 @@ def _check_vocabulary(path: Path, *, multilingual: bool) -> None:
     """
     kinds_by_size = {TEXT_TOKENS: "multilingual", ENGLISH_TEXT_TOKENS: "English only"}
     expected_size = TEXT_TOKENS if multilingual else ENGLISH_TEXT_TOKENS
-    size = len(read_ranks(path))
+    size = len(read_vocabulary(path).ranks)
     if size in kinds_by_size and size != expected_size:
         raise ValueError(
             f"{path}: the vocabulary of a model that is {kinds_by_size[size]}; this model is "

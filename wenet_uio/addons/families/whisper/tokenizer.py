@@ -1,21 +1,17 @@
 """Splitter of the whisper tokenizer: byte pairs of a vocabulary of OpenAI, and the special tokens
 of Whisper.
 
-The vocabulary is a file of OpenAI (`multilingual.tiktoken`, or `gpt2.tiktoken` of the models that
-know English only), or the `vocab.json` of a Whisper model in the layout of Hugging Face. The
-package tiktoken cuts text into byte pairs; it is imported when a text is cut for the first time.
+The package tiktoken cuts text into byte pairs; it is imported when a text is cut for the first time.
 """
 
 from __future__ import annotations
 
-import base64
-import importlib.util
-import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from wenet_uio.addons.families.whisper.tokens import (
     ENGLISH_LANGUAGES,
@@ -23,8 +19,15 @@ from wenet_uio.addons.families.whisper.tokens import (
     TIMESTAMP_STEP,
     TIMESTAMPS,
 )
+from wenet_uio.addons.families.whisper.vocabulary_file import (
+    EOT,
+    OtherToken,
+    WhisperVocabulary,
+    installed_vocabulary,
+    read_vocabulary,
+)
 from wenet_uio.base.imports import need_extra
-from wenet_uio.text.byte_tokens import byte_of_char, bytes_of, name_of, starts_word
+from wenet_uio.text.byte_tokens import bytes_of, name_of, starts_word
 from wenet_uio.text.char import split_symbols
 from wenet_uio.text.labels import OwnUnits
 from wenet_uio.text.special_ids import SpecialTokens
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
 
 CUT = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 """Where GPT-2 and Whisper cut a text before they look for byte pairs."""
-EOT, SOT, NO_SPEECH = "<|endoftext|>", "<|startoftranscript|>", "<|nospeech|>"
+SOT, NO_SPEECH = "<|startoftranscript|>", "<|nospeech|>"
 TOKENS = {
     "eot": EOT,
     "sot": SOT,
@@ -64,7 +67,7 @@ class WhisperSplitter(OwnUnits):
     """
 
     path: str
-    """`multilingual.tiktoken`, `gpt2.tiktoken`, or `vocab.json`."""
+    """`multilingual.tiktoken`, `gpt2.tiktoken`, `vocab.json`, or `tokenizer.json`."""
     num_languages: int
     """99, or 100 since large-v3."""
     non_lang_syms: tuple[str, ...] = ()
@@ -77,8 +80,7 @@ class WhisperSplitter(OwnUnits):
         tokens: list[str] = []
         for part, is_symbol in split_symbols(text.strip(), self.non_lang_syms):
             if not is_symbol:
-                ids = self._encoding.encode_ordinary(part)
-                tokens.extend(self._token_names[token_id] for token_id in ids)
+                tokens += self._cut_text(part)
             elif part in self._special_ids:
                 tokens.append(part)
             else:
@@ -87,6 +89,22 @@ class WhisperSplitter(OwnUnits):
                     f"{NO_SPEECH}"
                 )
 
+        return tokens
+
+    def _cut_text(self, text: str) -> list[str]:
+        """Cut a text into added tokens, as they are written, and byte pairs."""
+        longest_first = sorted(self._added_texts, key=len, reverse=True)
+        parts = [text]
+        if longest_first:
+            parts = re.split(f"({'|'.join(map(re.escape, longest_first))})", text)
+
+        tokens: list[str] = []
+        for part in parts:
+            if part in self._added_texts:
+                tokens.append(self._added_texts[part])
+            else:
+                ids = self._encoding.encode_ordinary(part)
+                tokens.extend(self._token_names[token_id] for token_id in ids)
         return tokens
 
     def starts_word(self, previous: str, token: str) -> bool:
@@ -117,22 +135,64 @@ class WhisperSplitter(OwnUnits):
 
     @cached_property
     def _token_names(self) -> list[str]:
-        return [*map(name_of, self._ranks), *self._special_ids]
+        names = [*map(name_of, self._vocabulary.ranks), *self._own_special_ids]
+        known = set(names)
+        for text, token in self._added.items():
+            name = text if token.is_special else name_of(text.encode())
+            if name in known:  # such as a byte pair with the same text
+                name = "".join(f"<0x{byte:02X}>" for byte in text.encode())
+            names.append(name)
+        return names
 
     @cached_property
     def _special_ids(self) -> dict[str, int]:
-        """Return the ids of the special tokens by name; they follow the byte pairs."""
-        languages = [f"<|{code}|>" for code in LANGUAGES[: self.num_languages]]
-        times = [f"<|{number * TIMESTAMP_STEP:.2f}|>" for number in range(TIMESTAMPS)]
-        tasks = ["<|translate|>", "<|transcribe|>"]
-        others = ["<|startoflm|>", "<|startofprev|>", NO_SPEECH, "<|notimestamps|>"]
-        names = [EOT, SOT, *languages, *tasks, *others, *times]
-        first_id = len(self._ranks)
+        """Ids of all tokens that are no part of a text, by name."""
+        added = {name: token.id for name, token in self._added.items() if token.is_special}
+        return self._own_special_ids | added
+
+    @cached_property
+    def _own_special_ids(self) -> dict[str, int]:
+        """Ids of the special tokens of OpenAI by name; they follow the byte pairs."""
+        names = special_token_names(self.num_languages)
+        first_id = len(self._vocabulary.ranks)
         return {name: token_id for token_id, name in enumerate(names, first_id)}
 
     @cached_property
-    def _ranks(self) -> dict[bytes, int]:
-        return read_ranks(self.path)
+    def _added(self) -> dict[str, OtherToken]:
+        """Tokens that somebody has added behind those of OpenAI, in the order of their ids.
+
+        Raises:
+            ValueError: special tokens of the file have other ids, or an added token has the id of
+                another token.
+        """
+        own_ids = self._own_special_ids
+        added: dict[str, OtherToken] = {}
+        next_id = len(self._vocabulary.ranks) + len(own_ids)
+        for name, token in self._vocabulary.others.items():
+            own_name = NO_SPEECH if name == NO_CAPTIONS else name
+            expected = own_ids.get(own_name, next_id)
+            if token.id != expected:
+                raise ValueError(
+                    f"{self.path}: {name} has the id {token.id}; in a Whisper with "
+                    f"{self.num_languages} languages it has {expected}"
+                )
+            if own_name not in own_ids:
+                added[name] = token
+                next_id += 1
+        return added
+
+    @cached_property
+    def _added_texts(self) -> dict[str, str]:
+        """{text of an added token: its name}."""
+        return {
+            text: self._token_names[token.id]
+            for text, token in self._added.items()
+            if not token.is_special
+        }
+
+    @cached_property
+    def _vocabulary(self) -> WhisperVocabulary:
+        return read_vocabulary(self.path)
 
     @cached_property
     def _encoding(self) -> Encoding:
@@ -142,84 +202,22 @@ class WhisperSplitter(OwnUnits):
         from tiktoken import Encoding
 
         return Encoding(
-            "whisper", pat_str=CUT, mergeable_ranks=self._ranks, special_tokens=self._special_ids
+            "whisper",
+            pat_str=CUT,
+            mergeable_ranks=self._vocabulary.ranks,
+            special_tokens=self._special_ids,
         )
 
 
-def read_ranks(path: str | Path) -> dict[bytes, int]:
-    """Read a vocabulary of byte pairs as {token: id}, in the order of the ids.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the file has another format, or ids are missing.
+def special_token_names(num_languages: int) -> list[str]:
+    """Return the special tokens of OpenAI in the order of their ids, of which the first follows that of
+    the last byte pair.
     """
-    if not Path(path).is_file():
-        raise FileNotFoundError(
-            f"{path}: no such vocabulary (multilingual.tiktoken, gpt2.tiktoken or vocab.json)"
-        )
-
-    content = Path(path).read_bytes()
-    try:
-        if content.lstrip().startswith(b"{"):
-            ranks = _parse_json_ranks(json.loads(content))
-        else:
-            ranks = _parse_base64_ranks(content)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise ValueError(
-            f"{path}: expected `base64 id` lines as in multilingual.tiktoken, or a vocab.json"
-        ) from None
-
-    single_bytes = {bytes([byte]) for byte in range(256)}
-    has_all_ids = sorted(ranks.values()) == list(range(len(ranks)))
-    has_all_bytes = ranks.keys() >= single_bytes
-    if not has_all_ids or not has_all_bytes:
-        raise ValueError(
-            f"{path}: the ids are not 0, 1, 2, …, or a byte has none; restore the file"
-        )
-
-    return dict(sorted(ranks.items(), key=lambda item: item[1]))
-
-
-def _parse_base64_ranks(content: bytes) -> dict[bytes, int]:
-    """Return the rank of each byte pair from a file of tiktoken, lines of base64 and rank."""
-    ranks: dict[bytes, int] = {}
-    for line in content.splitlines():
-        if line:
-            token, rank = line.split()
-            ranks[base64.b64decode(token)] = int(rank)
-    return ranks
-
-
-def _parse_json_ranks(values: dict[str, Any]) -> dict[bytes, int]:
-    """Return the rank of each byte pair from vocab.json, which spells each byte as a character."""
-    byte_by_char = byte_of_char()
-    ranks: dict[bytes, int] = {}
-    for token, rank in values.items():
-        if token != EOT:
-            token_bytes = bytes(byte_by_char[char] for char in token)
-            ranks[token_bytes] = int(rank)
-    return ranks
-
-
-def installed_vocabulary(*, multilingual: bool) -> str:
-    """Return the path of the vocabulary in the package openai-whisper, without its import.
-
-    Raises:
-        ValueError: openai-whisper is not installed.
-    """
-    name = "multilingual.tiktoken" if multilingual else "gpt2.tiktoken"
-    spec = importlib.util.find_spec("whisper")
-    if spec is not None:
-        for folder in spec.submodule_search_locations or ():
-            file = Path(folder) / "assets" / name
-            if file.is_file():
-                return str(file)
-
-    raise ValueError(
-        f"tokenizer whisper needs {name} of the package openai-whisper: pip install --no-deps "
-        "openai-whisper, or give the file, or vocab.json of a model of Hugging Face, as "
-        "tokenizer_conf.bpe_path"
-    )
+    languages = [f"<|{code}|>" for code in LANGUAGES[:num_languages]]
+    times = [f"<|{number * TIMESTAMP_STEP:.2f}|>" for number in range(TIMESTAMPS)]
+    tasks = ["<|translate|>", "<|transcribe|>"]
+    others = ["<|startoflm|>", "<|startofprev|>", NO_SPEECH, "<|notimestamps|>"]
+    return [EOT, SOT, *languages, *tasks, *others, *times]
 
 
 def build(conf: PartConf, non_lang_syms: tuple[str, ...]) -> WhisperSplitter:
