@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
         "--vocabulary",
         metavar="FILE",
         help="file of the tokens (default: the one beside the input, or that of an installed "
-        "package, such as multilingual.tiktoken, gpt2.tiktoken or vocab.json)",
+        "package, such as multilingual.tiktoken, gpt2.tiktoken, vocab.json or tokenizer.json)",
     )
     parser.add_argument(
         "--to",

@@ -24,8 +24,8 @@ class PartConf(Section):
     """char: the tokens are words between spaces instead of characters."""
     bpe_path: str | None = None
     """bpe: the sentencepiece model. whisper: the vocabulary, which is `multilingual.tiktoken` or
-    `gpt2.tiktoken` of OpenAI, or `vocab.json` of Hugging Face; default: that of the installed
-    package openai-whisper."""
+    `gpt2.tiktoken` of OpenAI, or `vocab.json` or `tokenizer.json` of Hugging Face; default:
+    that of the installed package openai-whisper."""
     model_path: str | None = None
     """huggingface: tokenizer.json, its folder, or vocab.txt with a word piece a line.
     sentencepiece: the model, whose ids are used as they are."""

@@ -138,6 +138,6 @@ def installed_vocabulary(*, multilingual: bool) -> str:
 
     raise ValueError(
         f"tokenizer whisper needs {name} of the package openai-whisper: pip install --no-deps "
-        "openai-whisper, or give the file, or vocab.json of a model of Hugging Face, as "
+        "openai-whisper, or give the file, or a tokenizer.json of Hugging Face, as "
         "tokenizer_conf.bpe_path"
     )
