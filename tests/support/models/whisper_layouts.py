@@ -32,13 +32,17 @@ TO_OPENAI = (
 pairs them."""
 
 
-def random_whisper(vocab_size: int = 51865) -> Any:
-    """A WhisperForConditionalGeneration in which no weight has a special value."""
+def random_whisper(vocab_size: int = 51865, **sizes: int) -> Any:
+    """A WhisperForConditionalGeneration in which no weight has a special value.
+
+    Args:
+        sizes: fields of its config that differ from SIZES.
+    """
     from transformers import WhisperConfig, WhisperForConditionalGeneration
 
     torch.manual_seed(0)
     config = WhisperConfig(
-        vocab_size=vocab_size, encoder_ffn_dim=64, decoder_ffn_dim=64, **SIZES, **HEADS
+        vocab_size=vocab_size, encoder_ffn_dim=64, decoder_ffn_dim=64, **{**SIZES, **HEADS, **sizes}
     )
     model = WhisperForConditionalGeneration(config).eval()
     for weight in model.parameters():

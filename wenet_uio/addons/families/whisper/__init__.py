@@ -48,6 +48,11 @@ WHISPER = Family(
                 Loaded(f"{_FOLDER}.convert:is_hugging_face"),
                 Loaded(f"{_FOLDER}.convert:from_hugging_face"),
             ),
+            "peft": CheckpointLayout(
+                "a folder with an adapter (LoRA) of PEFT for a Whisper of Hugging Face",
+                Loaded(f"{_FOLDER}.adapter:is_adapter"),
+                Loaded(f"{_FOLDER}.convert:from_adapter"),
+            ),
         },
     ),
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from wenet_uio.addons.families.whisper.adapter import merge_adapter, read_base
 from wenet_uio.addons.families.whisper.folder_tokens import ModelTokens, read_folder_tokens
 from wenet_uio.addons.families.whisper.tokens import (
     ENGLISH_TEXT_TOKENS,
@@ -285,6 +286,34 @@ def from_hugging_face(path: Path, vocabulary: Path | None) -> Converted:
         OSError: a file cannot be read.
         ValueError: a file has another content, or the model has parts that ours cannot have.
     """
+    return _convert_folder(path, read_folder_weights(path), vocabulary)
+
+
+def from_adapter(path: Path, vocabulary: Path | None) -> Converted:
+    """Convert the folder of an adapter of PEFT, merged with its base model.
+
+    Raises:
+        OSError: a file cannot be read.
+        ValueError: the base model is not there, or the adapter is of another kind or model.
+    """
+    base = read_base(path)
+    return _convert_folder(base, merge_adapter(path, read_folder_weights(base)), vocabulary)
+
+
+def _convert_folder(
+    path: Path, their_weights: Mapping[str, torch.Tensor], vocabulary: Path | None
+) -> Converted:
+    """Convert a model that a folder of Hugging Face describes.
+
+    Args:
+        path: the folder.
+        their_weights: by the names of Hugging Face.
+        vocabulary: file of byte pairs; None: that of the folder.
+
+    Raises:
+        OSError: a file cannot be read.
+        ValueError: a file has another content, or the model has parts that ours cannot have.
+    """
     sizes = _read_sizes(path / CONFIG_FILE)
     tokens = read_folder_tokens(path) or _tokens_by_size(sizes.n_vocab)
     if sizes.n_vocab < tokens.count:
@@ -293,10 +322,7 @@ def from_hugging_face(path: Path, vocabulary: Path | None) -> Converted:
             f"{tokens.count} tokens"
         )
 
-    weights: dict[str, torch.Tensor] = {}
-    for name, weight in read_folder_weights(path).items():
-        weights[name.removeprefix("model.")] = weight
-
+    weights = {name.removeprefix("model."): weight for name, weight in their_weights.items()}
     output_layer = weights.pop(OUTPUT_LAYER, None)
     if read_json(path / CONFIG_FILE).get("tie_word_embeddings", True):
         embedding = weights.get(EMBEDDING)
