@@ -85,20 +85,23 @@ def merge_adapter(path: Path, weights: Mapping[str, torch.Tensor]) -> dict[str, 
 
     for module, pair in factors.items():
         name = f"{module}.weight"
-        base, down, up = merged.get(name), pair.get("A"), pair.get("B")
-        fits = (
-            base is not None
-            and down is not None
-            and up is not None
-            and up.dim() == down.dim() == 2
-            and up.size(1) == down.size(0)
-            and base.shape == (up.size(0), down.size(1))
-        )
-        if not fits:
+        base = merged.get(name)
+        if base is None or not _do_fit(base, pair):
             raise ValueError(f"{path}: the low-rank weights of {module} do not fit the base model")
+        down, up = pair["A"], pair["B"]
         merged[name] = base.float() + _scale(conf, module, down.size(0)) * up @ down
 
     return merged
+
+
+def _do_fit(base: torch.Tensor, pair: Mapping[str, torch.Tensor]) -> bool:
+    """Tell whether the product of two low-rank weights has the shape of a weight of the base."""
+    if set(pair) != {"A", "B"}:
+        return False
+    down, up = pair["A"], pair["B"]
+    if not up.dim() == down.dim() == 2 or up.size(1) != down.size(0):
+        return False
+    return base.shape == (up.size(0), down.size(1))
 
 
 def _is_like(weight: torch.Tensor, other: torch.Tensor | None) -> bool:
