@@ -34,7 +34,7 @@ def save_adapter(folder: Path, conf: dict[str, Any]) -> Path:
 
     model = random_whisper()
     model.save_pretrained(folder / "base")
-    adapted = get_peft_model(model, LoraConfig(r=4, lora_alpha=6, **conf))
+    adapted: Any = get_peft_model(model, LoraConfig(r=4, lora_alpha=6, **conf))
     for name, weight in adapted.named_parameters():
         if "lora_" in name or "modules_to_save" in name:
             torch.nn.init.normal_(weight, std=0.1)
