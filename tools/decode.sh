@@ -21,6 +21,7 @@ char=0                    # 1: error rate of ideographs and Latin words (CER of 
 language=                 # ISO 639-1 code for the model card, and for models that are told one language: en; several: en,zh
 ignored_words=            # file of words that scoring removes from references and hypotheses
 nproc=                    # decoding processes; default: one for each GPU, or one
+examples=true             # false: no examples.yaml, in which the page of the server finds sentences of data/dev for its visitors
 trust_code=false          # true: run any code that a train.yaml names; false: only that of local/ and conf/*.yaml of this recipe
 lm_order=0                # above 0: beam search also uses an n-gram model of data/train/text, with n-grams of up to so many units
 decode_options=           # more options of recognize.py: "--context_list_path 'my names' --lm_weight 0.4 --length_bonus 0.8"
@@ -121,6 +122,11 @@ if [[ $before == true && -e $dir/init.yaml ]]; then
   log "after fine-tuning ($results)"
 fi
 decode "$config" "$dir/avg.pt" "$results"
+if [[ $examples == false ]]; then rm -f "$dir/examples.yaml"; fi
 if python -c 'import wenet_uio.addons.publish' 2>/dev/null; then # the add-on that writes reports may be gone
-  report_run.py "${TRUST[@]}" --char "$char" ${language:+--language "$language"} "$dir"
+  examples_of=()
+  if [[ $examples == true && -e data/dev/text && -e data/dev/data.list ]] && python -c 'import wenet_uio.addons.listen' 2>/dev/null; then
+    examples_of=(--examples_of data/dev --data_type "$data_type")
+  fi
+  report_run.py "${TRUST[@]}" --char "$char" ${language:+--language "$language"} "${examples_of[@]}" "$dir"
 fi

@@ -23,6 +23,7 @@ trackers.json         runs of other trackers, and what they have; wandb/, mlflow
 running.lock          locked while a run writes here; it says who holds the lock
 report.html           all of this on one page; written when the run is complete
 README.md             model card: data, config, error rates, use; written with report.html
+examples.yaml         what the server's page says of the model: sentences to try, words, languages; stage 5 writes it
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ RUNNING = "running"
 """The first part of the names running_N.pt."""
 ENVIRONMENT = "environment.yaml"
 MODEL_CARD = "README.md"
+EXAMPLES = "examples.yaml"
 LOCK = "running.lock"
 BOARD = "tensorboard"
 LEDGER = "bad_samples.jsonl"

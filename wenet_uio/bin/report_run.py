@@ -8,11 +8,17 @@ The model card is README.md: data, config, error rates, use and limits of the mo
 matter of model hubs. A README.md that a person wrote stays as it is. Training writes both files
 when the run is complete. Run this tool during training, or after scoring, which adds the error
 rates. It warns of each error rate that is higher than before fine-tuning.
+
+    %(prog)s exp/conformer --language en --examples_of data/dev
+
+also writes examples.yaml, which the page of the server shows to visitors: up to five short
+sentences of this set that the model reads right, its words if they are few, its languages.
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from wenet_uio.base.cli import command_parser, run
 from wenet_uio.base.run_files import board_folder
@@ -39,6 +45,14 @@ def parser() -> argparse.ArgumentParser:
         help="what the model card calls the error rates until a text is scored; 0: word error rates, "
         "1: character error rates (default: as in that card)",
     )
+    parser.add_argument(
+        "--examples_of",
+        metavar="DIR",
+        help="folder with data.list and text of the development set; writes examples.yaml",
+    )
+    parser.add_argument(
+        "--data_type", choices=("raw", "shard"), default="raw", help="type of its data.list"
+    )
     add_trust_code(parser)
     return parser
 
@@ -57,8 +71,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     card = write_model_card(args.model_dir, facts, trust_code=args.trust_code)
     if card is not None:
         print(card)
+    if args.examples_of is not None:
+        print(_write_examples(args))
     for line in worse_than_before(args.model_dir):
         print(f"warning: {args.model_dir}: {line}", file=sys.stderr)
+
+
+def _write_examples(args: argparse.Namespace) -> Path:
+    """Write examples.yaml of a run, and return its path."""
+    from wenet_uio.addons.listen.example_choice import choose_examples
+    from wenet_uio.addons.listen.examples import write_examples
+
+    examples = choose_examples(
+        args.model_dir,
+        args.examples_of,
+        data_type=args.data_type,
+        languages=args.language or (),
+        trust_code=args.trust_code,
+    )
+    return write_examples(args.model_dir, examples)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import torch
 
 from wenet_uio.addons.listen.chunk_stream import ChunkStream
 from wenet_uio.addons.listen.endpoint import WENET_RULES, EndpointRule
+from wenet_uio.addons.listen.examples import examples_of
 from wenet_uio.addons.listen.inputs import Input, make_inputs
 from wenet_uio.addons.listen.live import LiveOptions, LiveStream, Stream
 from wenet_uio.addons.listen.options import Cutting, TranscribeOptions
@@ -57,6 +58,8 @@ class SpeechRecogniser:
         """Whether the model is an export for another runtime."""
         # Read once: the folder may move while the model is used
         self._cutting = Cutting.of_run(folder)
+        self.examples = examples_of(folder, model, recogniser.config)
+        """What the model tells people who do not know what to say."""
         # Streams that share their scorers are searched together, and share the memory of a language
         # model.
         self._build_scorers = lru_cache(maxsize=16)(_build_scorers)

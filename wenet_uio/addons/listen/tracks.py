@@ -19,6 +19,10 @@ MOST_DIGITS = 9
 """Digits of the number of a channel."""
 
 
+class ChannelError(AudioError):
+    """The recording does not have the channel."""
+
+
 class Track(NamedTuple):
     """A channel of a recording that is transcribed."""
 
@@ -75,7 +79,7 @@ def choose_tracks(source: Source, chosen: ChosenChannel | None, usual: Channel) 
         why = f"requested, the audio has {channels} channel(s)"
         if chosen is None:
             why = f"is that of the training, the audio has {channels} channel(s); choose another"
-        raise AudioError(f"channel {channel} (counted from 0) {why}")
+        raise ChannelError(f"channel {channel} (counted from 0) {why}")
     if channels == 1:
         return Tracks((Track(channel),))
 
