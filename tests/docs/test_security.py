@@ -120,6 +120,13 @@ TESTS: dict[str, tuple[str, ...]] = {
         "base/test_secrets.py::test_a_training_run_writes_and_prints_no_secret_and_resumes",
         "base/pages/test_pages.py::test_uris_are_shown_without_their_secrets_and_pictures_stay_whole",
     ),
+    "Stage 5 of a recipe writes up to five sentences": (
+        "addons/listen/test_example_choice.py::test_examples_of_the_development_set_are_written_unless_they_are_private",
+        "addons/listen/test_example_choice.py::test_five_sentences_are_spread_over_the_set",
+    ),
+    "A server with tokens shows these sentences": (
+        "addons/serve/test_page_languages.py::test_examples_are_behind_the_token",
+    ),
     "It listens on 127.0.0.1": (
         "addons/serve/test_app.py::test_a_server_at_a_loopback_address_answers_to_local_names_only",
         "addons/serve/test_serve.py::test_a_server_for_all_machines_needs_a_token_or_open_and_prints_an_address_for_them",

@@ -184,6 +184,7 @@ def test_too_much_audio_is_refused_and_the_reason_is_sent(strict, speech):
     assert received[-1] == {
         "status": "failed",
         "message": "a stream may have 3 s of audio; connect again",
+        "code": "max_seconds",
     }
 
 
@@ -193,7 +194,11 @@ def test_an_idle_client_is_disconnected_but_not_one_that_waits_for_its_results(
     # Answers to pings are no messages
     monkeypatch.setattr("wenet_uio.addons.serve.session.HEARTBEAT", 0.1)
     (refusal,) = asyncio.run(replies(strict.socket_url))
-    assert refusal == {"status": "failed", "message": "no message for 0.5 s"}
+    assert refusal == {
+        "status": "failed",
+        "message": "no message for 0.5 s",
+        "code": "idle_seconds",
+    }
     assert asyncio.run(replies(strict.socket_url, START))[-1] == refusal
     assert sentences(asyncio.run(speak(strict.socket_url, speech[:16000], packet=1600)))
 
@@ -201,6 +206,7 @@ def test_an_idle_client_is_disconnected_but_not_one_that_waits_for_its_results(
 TOO_LARGE = {
     "status": "failed",
     "message": "a message may have 4096 bytes; send the audio in parts",
+    "code": "max_message_bytes",
 }
 
 
@@ -237,7 +243,11 @@ def test_a_client_that_is_refused_gets_the_reason_whatever_it_sends(strict):
             return answers
 
     assert until(lambda: not strict.server._clients)
-    reason = {"status": "failed", "message": "2 clients are connected; try again later"}
+    reason = {
+        "status": "failed",
+        "message": "2 clients are connected; try again later",
+        "code": "max_clients",
+    }
     for received, code in asyncio.run(refused(strict.socket_url)):
         assert received == [reason]
         assert code == aiohttp.WSCloseCode.POLICY_VIOLATION
@@ -306,9 +316,8 @@ def test_one_client_too_many_is_refused_and_served_later(strict, speech):
             await second.close()
         return refused
 
-    assert asyncio.run(three()) == [
-        {"status": "failed", "message": "2 clients are connected; try again later"}
-    ]
+    message = "2 clients are connected; try again later"
+    assert asyncio.run(three()) == [{"status": "failed", "message": message, "code": "max_clients"}]
     assert until(lambda: not strict.server._clients)
     assert sentences(asyncio.run(speak(strict.socket_url, speech[:16000], packet=1600)))
 
@@ -337,7 +346,7 @@ def test_a_socket_that_does_not_start_is_closed_after_the_seconds_for_a_head(rec
     limits = Limits(head_seconds=0.3, idle_seconds=30)
     with served(recogniser, ServeOptions(limits=limits)) as running:
         assert asyncio.run(replies(running.socket_url)) == [
-            {"status": "failed", "message": "no message for 0.3 s"}
+            {"status": "failed", "message": "no message for 0.3 s", "code": "idle_seconds"}
         ]
 
 

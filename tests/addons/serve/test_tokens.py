@@ -172,9 +172,8 @@ def test_a_token_with_all_its_streams_gets_no_further_one_and_others_do(recognis
 
     with served(recogniser, options("one streams=1\ntwo")) as server:
         refused, other, again = asyncio.run(streams())
-    assert refused == [
-        {"status": "failed", "message": "1 streams of this token are open; try later"}
-    ]
+    message = "1 streams of this token are open; try later"
+    assert refused == [{"status": "failed", "message": message, "code": "token_streams"}]
     assert sentences(other) == sentences(again) != [""]
 
 

@@ -147,10 +147,10 @@ def test_a_transducer_takes_the_hot_words_of_a_request(tmp_path):
     recogniser = load_model(write_model(tmp_path, TRANSDUCER), device="cpu")
     server = Transcriptions(recogniser, ServeOptions(), Metrics())
     try:
-        options, warnings = server._request_options({"hot_words": "abc"}, "transcribe")
+        options, remarks = server._request_options({"hot_words": "abc"}, "transcribe")
     finally:
         server.close()
-    assert (list(options.hot_words), warnings) == (["abc"], [])
+    assert (list(options.hot_words), remarks.warnings) == (["abc"], [])
 
 
 def test_a_prompt_of_any_number_of_phrases_is_used_as_far_as_it_fits(tmp_path):
@@ -159,17 +159,17 @@ def test_a_prompt_of_any_number_of_phrases_is_used_as_far_as_it_fits(tmp_path):
     phrases = ["".join(word) for word in product(letters, repeat=4)][:1500]
     server = Transcriptions(recogniser, ServeOptions(), Metrics())
     try:
-        options, warnings = server._request_options(
+        options, remarks = server._request_options(
             {"prompt": ", ".join(phrases), "hot_words": "\n".join(phrases[:2])}, "transcribe"
         )
         assert list(options.hot_words) == phrases[:1000]
-        assert warnings == [
+        assert remarks.warnings == [
             "prompt: left out 500 phrases beyond the first 1000 phrases and 20000 characters"
         ]
-        options, warnings = server._request_options(
+        options, remarks = server._request_options(
             {"prompt": "a b :2.5. cd、ef，ab；cd。\n ef,,"}, "transcribe"
         )
-        assert (list(options.hot_words), warnings) == (["a b :2.5", "cd", "ef", "ab"], [])
+        assert (list(options.hot_words), remarks.warnings) == (["a b :2.5", "cd", "ef", "ab"], [])
         with pytest.raises(RefusedError, match="hot_words: at most 16 different scores, found 18"):
             prompt = ",".join(f"a :{score}" for score in range(17))
             server._request_options({"prompt": prompt, "hot_words": "b"}, "transcribe")
@@ -389,8 +389,8 @@ def test_a_whisper_transcribes_in_the_language_of_the_request(tmp_path):
     server = Transcriptions(recogniser, options, Metrics())
     try:
         for fields, expected in (({"language": "zh"}, "zh"), ({}, None), ({"language": ""}, None)):
-            options, warnings = server._request_options(fields, "transcribe")
-            assert (options.decoding["language"], warnings) == (expected, [])
+            options, remarks = server._request_options(fields, "transcribe")
+            assert (options.decoding["language"], remarks.warnings) == (expected, [])
         with pytest.raises(RefusedError, match=r"^language 'fr': this model knows en, zh$"):
             server._request_options({"language": "fr"}, "transcribe")
     finally:

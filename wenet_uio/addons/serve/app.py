@@ -25,7 +25,14 @@ from wenet_uio.addons.serve.connections import SERVER, Connections, connection_o
 from wenet_uio.addons.serve.dialect import Dialect
 from wenet_uio.addons.serve.engine import Engine
 from wenet_uio.addons.serve.events import GoneError
-from wenet_uio.addons.serve.messages import LimitError, RefusedError, Start, api_error
+from wenet_uio.addons.serve.messages import (
+    FAILED,
+    LimitError,
+    RefusedError,
+    Start,
+    api_error,
+    code_of,
+)
 from wenet_uio.addons.serve.metrics import Metrics
 from wenet_uio.addons.serve.options import ServeOptions
 from wenet_uio.addons.serve.realtime import RealtimeDialect
@@ -278,7 +285,7 @@ class Server:
         if isinstance(error, LimitError):
             visit_of(request).reason = error.reason
             self._metrics.refused.labels(error.reason).inc()
-            return _error_answer(STATUS_OF_LIMIT[error.reason], str(error))
+            return _error_answer(STATUS_OF_LIMIT[error.reason], str(error), error.code)
 
         refusals = [refusal for refusal in STATUS_OF_REFUSAL if isinstance(error, refusal)]
         if not refusals:
@@ -293,14 +300,14 @@ class Server:
                 exc_info=error,
             )
             return _error_answer(
-                HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed at this request"
+                HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed at this request", FAILED
             )
 
         status, reason = STATUS_OF_REFUSAL[refusals[0]]
         visit_of(request).reason = reason or "refused"
         if reason:
             self._metrics.refused.labels(reason).inc()
-        return _error_answer(status, str(error))
+        return _error_answer(status, str(error), code_of(error))
 
     async def _transcribe(self, request: web.Request) -> web.StreamResponse:
         """Answer with the text of a recording, or with its translation."""
@@ -339,7 +346,17 @@ class Server:
         return web.json_response(self._model_card())
 
     def _model_card(self) -> dict[str, Any]:
-        return {"id": self.name, "object": "model", "created": 0, "owned_by": "wenet_uio"}
+        """Return the model as OpenAI's API has it; our fields are what the page says of it."""
+        examples = self._models.current.recogniser.examples
+        return {
+            "id": self.name,
+            "object": "model",
+            "created": 0,
+            "owned_by": "wenet_uio",
+            "examples": examples.sentences,
+            "words": examples.words,
+            "languages": examples.languages,
+        }
 
     async def _show_health(self, _: web.Request) -> web.Response:
         """Answer whether the server works, with what a client or a monitor may want to know."""
@@ -528,7 +545,8 @@ def _not_found(request: web.Request) -> str:
     )
 
 
-def _error_answer(status: int, message: str) -> web.Response:
+def _error_answer(status: int, message: str, code: str | None = None) -> web.Response:
     is_for_now = status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
     headers = {"Retry-After": "5"} if is_for_now else {}
-    return web.json_response({"error": api_error(status, message)}, status=status, headers=headers)
+    error = api_error(status, message, code)
+    return web.json_response({"error": error}, status=status, headers=headers)

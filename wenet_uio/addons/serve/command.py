@@ -33,7 +33,7 @@ from wenet_uio.addons.serve.tokens import parse_tokens
 from wenet_uio.base.cli import command_parser
 from wenet_uio.base.hub_address import add_revision, name_of
 from wenet_uio.base.imports import need_extra
-from wenet_uio.base.messages import start_log
+from wenet_uio.base.messages import note, start_log
 from wenet_uio.base.options import add_options, values_of
 from wenet_uio.config.command_line import add_trust_code, local_model
 from wenet_uio.search import MODES, check_modes
@@ -169,6 +169,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     server.warm_up()
 
     keep_for_good()
+    if certificate is None and not args.unix_socket and not is_own(args.host):
+        note(
+            "browsers give pages of other machines a microphone by https only: --certificate, --key"
+        )
     serve_until_stopped(server, args.host, args.port, sources, args.unix_socket)
     return 0
 

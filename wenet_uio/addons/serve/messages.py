@@ -9,6 +9,8 @@ from http import HTTPStatus
 from typing import Any
 
 from wenet_uio.addons.listen.results import Cue, TranscriptSegment
+from wenet_uio.addons.listen.tracks import ChannelError
+from wenet_uio.audio.decoders import AudioError
 from wenet_uio.search.context_graph import MOST_SCORES, text_and_score
 
 MOST_PHRASES = 1000
@@ -20,6 +22,8 @@ MOST_SIGNAL_CHARACTERS = 1 << 18
 MOST_SCORE = 100.0
 """Largest size of the score of hot phrases."""
 MOST_NBEST = 100
+FAILED = "failed"
+"""Code of an error that is the fault of the server."""
 RATES = 4000, 384_000
 """Lowest and highest sample rate of a stream, in Hz."""
 
@@ -39,6 +43,26 @@ class LimitError(RefusedError):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message, code=reason)
         self.reason = reason
+
+
+class HotWordsError(RefusedError):
+    """The hot words of a client cannot be used."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"hot_words: {message}", code="hot_words")
+
+
+def code_of(error: Exception) -> str | None:
+    """Return the code of an error, for which the page has its own words; None: it has none."""
+    if isinstance(error, RefusedError):
+        return error.code
+    if isinstance(error, PermissionError):
+        return "token"
+    if isinstance(error, ChannelError):
+        return "channel"
+    if isinstance(error, AudioError):
+        return "audio"
+    return None if isinstance(error, ValueError) else FAILED
 
 
 @dataclass(frozen=True)
@@ -127,23 +151,23 @@ def parse_phrases(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         value = value.splitlines()
     if not isinstance(value, list) or not all(isinstance(phrase, str) for phrase in value):
-        raise RefusedError("hot_words: expected a list of phrases")
+        raise HotWordsError("expected a list of phrases")
 
     phrases = tuple(phrase.strip() for phrase in value if phrase.strip())
     longest = max(map(len, phrases), default=0)
     total = sum(map(len, phrases))
 
     if len(phrases) > MOST_PHRASES:
-        raise RefusedError(f"hot_words: at most {MOST_PHRASES} phrases, found {len(phrases)}")
+        raise HotWordsError(f"at most {MOST_PHRASES} phrases, found {len(phrases)}")
 
     if longest > MOST_PHRASE_CHARACTERS:
-        raise RefusedError(
-            f"hot_words: a phrase may have {MOST_PHRASE_CHARACTERS} characters, found {longest}"
+        raise HotWordsError(
+            f"a phrase may have {MOST_PHRASE_CHARACTERS} characters, found {longest}"
         )
 
     if total > MOST_TOTAL_CHARACTERS:
-        raise RefusedError(
-            f"hot_words: all phrases may have {MOST_TOTAL_CHARACTERS} characters, found {total}"
+        raise HotWordsError(
+            f"all phrases may have {MOST_TOTAL_CHARACTERS} characters, found {total}"
         )
 
     check_scores(phrases)
@@ -158,13 +182,11 @@ def check_scores(phrases: Sequence[str]) -> None:
     """
     scores = {text_and_score(phrase)[1] for phrase in phrases}
     if len(scores) > MOST_SCORES:
-        raise RefusedError(
-            f"hot_words: at most {MOST_SCORES} different scores, found {len(scores)}"
-        )
+        raise HotWordsError(f"at most {MOST_SCORES} different scores, found {len(scores)}")
 
     largest = max((abs(score) for score in scores if score is not None), default=0.0)
     if largest > MOST_SCORE:
-        raise RefusedError(f"hot_words: a score may be -100 to 100, found {largest:g} in size")
+        raise HotWordsError(f"a score may be -100 to 100, found {largest:g} in size")
 
 
 def fitting_phrases(phrases: Iterable[str], taken: Sequence[str]) -> list[str]:
@@ -239,20 +261,22 @@ def speech_end(warnings: Sequence[str]) -> dict[str, Any]:
     return {"status": "ok", "type": "speech_end", **our_fields}
 
 
-def stream_failed(message: str) -> dict[str, Any]:
-    """Make the message that ends a stream with a reason."""
-    return {"status": "failed", "message": message}
+def stream_failed(message: str, code: str | None = None) -> dict[str, Any]:
+    """Make the message that ends a stream with a reason; `code` is our field."""
+    our_fields = {"code": code} if code else {}
+    return {"status": "failed", "message": message, **our_fields}
 
 
-def api_error(status: int, message: str) -> dict[str, Any]:
+def api_error(status: int, message: str, code: str | None = None) -> dict[str, Any]:
     """Make an error as OpenAI's API has it.
 
     Args:
         status: that of HTTP; from 500 on the server is to blame.
+        code: see `code_of`.
     """
     is_request = status < HTTPStatus.INTERNAL_SERVER_ERROR
     error_type = "invalid_request_error" if is_request else "server_error"
-    return {"message": message, "type": error_type, "param": None, "code": None}
+    return {"message": message, "type": error_type, "param": None, "code": code}
 
 
 def cue_fields(cue: Cue) -> dict[str, Any]:

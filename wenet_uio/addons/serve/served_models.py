@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import threading
 import weakref
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import numpy as np
 from wenet_uio.addons.listen.endpoint import EndpointRule
 from wenet_uio.addons.listen.live import LiveStream, advance
 from wenet_uio.addons.listen.recogniser import SpeechRecogniser
-from wenet_uio.addons.serve.messages import RefusedError, Start
+from wenet_uio.addons.serve.messages import HotWordsError, Start
 from wenet_uio.addons.serve.metrics import Metrics
 from wenet_uio.addons.serve.options import ServeOptions
 from wenet_uio.addons.serve.pulse import Pulse
@@ -28,6 +29,8 @@ RETIRE_SECONDS = 0.5
 """Seconds between two looks whether somebody uses an old model."""
 RETIRE_LOOKS = 20
 """Looks whether an old model that nobody uses has left the memory."""
+
+log = logging.getLogger(__name__)
 
 
 class ServedModel:
@@ -61,9 +64,17 @@ class ServedModel:
         """Recognise a second of noise, with `transcribe` and as a stream, so that no client waits
         for what is made once.
 
+        The log has what a developer can change; the page says what it means for a visitor.
+
         Raises:
             ValueError: an option is wrong for the model.
         """
+        if self.recogniser.obstacle:
+            log.info(
+                "streams: the newest window is decoded again and again, so texts come later: %s",
+                self.recogniser.obstacle,
+            )
+
         rate = self.recogniser.sample_rate
         noise = np.random.default_rng(0).normal(0, 300, rate).astype(np.int16)
         self.recogniser.transcribe(samples=noise, sample_rate=rate, **self._options.transcribing)
@@ -87,11 +98,9 @@ class ServedModel:
         """
         options: dict[str, Any] = {**self._options.transcribing, **self._options.streaming}
         if start.hot_words and not spellable_phrases(start.hot_words, self.recogniser)[0]:
-            raise RefusedError(
-                f"hot_words: the units can spell no phrase: {listed(start.hot_words, 5)}"
-            )
+            raise HotWordsError(f"the units can spell no phrase: {listed(start.hot_words, 5)}")
 
-        options["hot_words"], warnings = self.transcriptions.choose_hot_words(
+        options["hot_words"], remarks = self.transcriptions.choose_hot_words(
             start.hot_words, start.prompt
         )
         options["decoding"] = self.transcriptions.decoding_in(start.language)
@@ -108,7 +117,7 @@ class ServedModel:
             nbest=start.nbest,
             **options,
         )
-        return stream, warnings
+        return stream, remarks.warnings
 
 
 class ServedModels:

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiohttp import web
 
@@ -27,13 +27,16 @@ from wenet_uio.addons.listen.tracks import ChosenChannel, parse_channel
 from wenet_uio.addons.serve.decoder_process import DecoderProcesses
 from wenet_uio.addons.serve.events import EventFeed, GoneError
 from wenet_uio.addons.serve.messages import (
+    FAILED,
     MOST_PHRASE_CHARACTERS,
     MOST_PHRASES,
     MOST_TOTAL_CHARACTERS,
+    HotWordsError,
     LimitError,
     RefusedError,
     api_error,
     check_scores,
+    code_of,
     cue_fields,
     fitting_phrases,
     parse_phrases,
@@ -55,12 +58,31 @@ from wenet_uio.search.modes import scored_modes
 
 GONE_AFTER = 0.5
 """Seconds between two looks whether the client is still there."""
-Transcribed = tuple[Transcript, list[str]]
-"""The text of a recording, and warnings for the client."""
 _BETWEEN_PHRASES = re.compile(r"[,;\n、，；。]|\.(?!\d)")
 """What separates the phrases of a prompt. A point before a digit belongs to a number."""
 
 log = logging.getLogger(__name__)
+
+
+class Remarks(NamedTuple):
+    """What a client is told of its recording beside the text."""
+
+    unspelled: tuple[str, ...] = ()
+    """Hot words that the units cannot spell."""
+    prompt: tuple[str, ...] = ()
+    """What is left out of its prompt."""
+    cut_short: str = ""
+    """What is said of audio that is not whole."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """Return them as texts."""
+        unspelled = [f"the units cannot spell: {', '.join(self.unspelled)}"]
+        cut_short = [self.cut_short] if self.cut_short else []
+        return [*(unspelled if self.unspelled else []), *self.prompt, *cut_short]
+
+
+Transcribed = tuple[Transcript, Remarks]
 
 
 @dataclass(frozen=True)
@@ -167,13 +189,13 @@ class Transcriptions:
         try:
             if job.feed is not None:
                 return await self._answer_in_events(job, job.feed, request)
-            transcript, warnings = await self._wait_for_text(job, request)
+            transcript, remarks = await self._wait_for_text(job, request)
         finally:
             job.gone.set()
             self._change_count(-1)
 
         self._note_text(job, transcript.seconds, request)
-        return format_answer(transcript, warnings, job, self._recogniser)
+        return format_answer(transcript, remarks, job, self._recogniser)
 
     async def _answer_in_events(
         self, job: Job, feed: EventFeed, request: web.Request
@@ -192,15 +214,17 @@ class Transcriptions:
     def _last_event(self, job: Job, work: asyncio.Future[Transcribed]) -> dict[str, Any]:
         """Return the event with the whole text, or with the error that ended the work."""
         try:
-            transcript, warnings = work.result()
+            transcript, remarks = work.result()
         except (RefusedError, AudioError) as error:
-            return {"type": "error", "error": api_error(HTTPStatus.BAD_REQUEST, str(error))}
+            refusal = api_error(HTTPStatus.BAD_REQUEST, str(error), code_of(error))
+            return {"type": "error", "error": refusal}
         except Exception:
             log.exception("error: a recording failed while its text was sent")
             message = "the server failed at this request"
-            return {"type": "error", "error": api_error(HTTPStatus.INTERNAL_SERVER_ERROR, message)}
+            failure = api_error(HTTPStatus.INTERNAL_SERVER_ERROR, message, FAILED)
+            return {"type": "error", "error": failure}
 
-        content = answer_content(transcript, warnings, job, self._recogniser)
+        content = answer_content(transcript, remarks, job, self._recogniser)
         return {"type": "transcript.text.done", **content}
 
     def _note_text(self, job: Job, seconds: float, request: web.Request) -> None:
@@ -225,7 +249,7 @@ class Transcriptions:
         self.busy += change
 
     async def _wait_for_text(self, job: Job, request: web.Request) -> Transcribed:
-        """Transcribe in a thread; return the transcript, and warnings for the client.
+        """Transcribe in a thread; return the transcript, and what the client is told of it.
 
         Raises:
             GoneError: the client has vanished, and the thread has given up its recording.
@@ -244,7 +268,7 @@ class Transcriptions:
         Raises:
             RefusedError, LimitError, AudioError: the recording is not taken, or cannot be read.
         """
-        options, warnings = self._request_options(job.upload.fields, job.task)
+        options, remarks = self._request_options(job.upload.fields, job.task)
         if is_array(job.upload.audio) and not self._allow_tensors:
             raise RefusedError(
                 "file: an array or a tensor instead of audio; send wav or flac (--allow_tensors)"
@@ -267,8 +291,7 @@ class Transcriptions:
             job.account.spend(duration * info.channels)
             lines = job.upload.fields.get("known_speaker_names", "")
             job.speakers.extend(speaker_names(lines, info.channels))
-            if info.cut_short:
-                warnings = [*warnings, info.cut_short]
+            remarks = remarks._replace(cut_short=info.cut_short)
             self._send_segment(job, segments, duration)
             for _, segment in self._recogniser.iterate([recording], options, self._turns.take):
                 if isinstance(segment, Exception):
@@ -277,7 +300,7 @@ class Transcriptions:
                 segments.append(segment)
                 self._send_segment(job, segments, duration)
 
-        return Transcript(tuple(segments), recording.seconds), warnings
+        return Transcript(tuple(segments), recording.seconds), remarks
 
     def _check_length(self, info: AudioInfo) -> None:
         """Check the work that a recording makes: each of its channels is decoded.
@@ -316,7 +339,7 @@ class Transcriptions:
 
     def _request_options(
         self, fields: Mapping[str, str], task: str
-    ) -> tuple[TranscribeOptions, list[str]]:
+    ) -> tuple[TranscribeOptions, Remarks]:
         """Return the options of the server with the task, language and hot words of a request, and
         what is said of them.
         """
@@ -328,13 +351,12 @@ class Transcriptions:
             options = replace(options, decoding={**options.decoding, "task": task})
 
         wanted = parse_phrases(fields.get("hot_words", ""))
-        hot_words, warnings = self.choose_hot_words(wanted, fields.get("prompt", ""))
-        return replace(options, hot_words=hot_words), warnings
+        hot_words, remarks = self.choose_hot_words(wanted, fields.get("prompt", ""))
+        return replace(options, hot_words=hot_words), remarks
 
-    def choose_hot_words(
-        self, wanted: Sequence[str], prompt: str
-    ) -> tuple[Sequence[str], list[str]]:
-        """Return the hot words of the server with those of a client, and warnings for the client.
+    def choose_hot_words(self, wanted: Sequence[str], prompt: str) -> tuple[Sequence[str], Remarks]:
+        """Return the hot words of the server with those of a client, and what the client is told of
+        them.
 
         Args:
             wanted: phrases that the client names.
@@ -344,22 +366,20 @@ class Transcriptions:
             RefusedError: the mode of the server uses no hot words, or the scores differ too much.
         """
         options = self._options
-        prompted, warnings = _prompt_phrases(prompt, wanted)
-        if not (wanted or prompted or warnings):
-            return options.hot_words, []
+        prompted, left_out = _prompt_phrases(prompt, wanted)
+        if not (wanted or prompted or left_out):
+            return options.hot_words, Remarks()
 
         mode = options.mode or self._recogniser.usual_mode(scored=True)
         if mode not in scored_modes():
             if wanted:
-                raise RefusedError(
-                    f"hot_words: not used in the mode {mode}, in which this server recognises"
-                )
-            return options.hot_words, [f"prompt: not used in the mode {mode}"]
+                raise HotWordsError(f"not used in the mode {mode}, in which this server recognises")
+            return options.hot_words, Remarks(prompt=(f"prompt: not used in the mode {mode}",))
 
-        known, unknown = spellable_phrases([*wanted, *prompted], self._recogniser)
+        known, unspelled = spellable_phrases([*wanted, *prompted], self._recogniser)
         hot_words = [*options.hot_words, *known]
         check_scores(hot_words)
-        return hot_words, unknown + warnings
+        return hot_words, Remarks(unspelled=tuple(unspelled), prompt=tuple(left_out))
 
     def decoding_in(self, language: str | None) -> Mapping[str, Any]:
         """Return the decode options of the server; a model that is asked for a language transcribes
@@ -392,14 +412,11 @@ def _parse_channel(text: str) -> ChosenChannel:
 def spellable_phrases(
     phrases: Sequence[str], recogniser: SpeechRecogniser
 ) -> tuple[list[str], list[str]]:
-    """Return the phrases that the units can spell, and a warning that names the others. The
-    warning is for the client; it is not logged.
-    """
+    """Return the phrases that the units can spell, and the others. They are not logged."""
     _, unknown = tokenize_phrases(phrases, recogniser.recogniser.tokenizer)
     left_out = set(unknown)
     known = [phrase for phrase in phrases if text_and_score(phrase)[0] not in left_out]
-    warnings = [f"the units cannot spell: {', '.join(unknown)}"] if unknown else []
-    return known, warnings
+    return known, unknown
 
 
 def _prompt_phrases(prompt: str, wanted: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -426,7 +443,7 @@ def _prompt_phrases(prompt: str, wanted: Sequence[str]) -> tuple[list[str], list
 
 
 def format_answer(
-    transcript: Transcript, warnings: list[str], job: Job, recogniser: SpeechRecogniser
+    transcript: Transcript, remarks: Remarks, job: Job, recogniser: SpeechRecogniser
 ) -> web.Response:
     """Return the answer in the format of the request."""
     response_format = job.upload.response_format
@@ -437,14 +454,14 @@ def format_answer(
     if response_format == "vtt":
         return web.Response(text=f"{transcript.to_vtt()}\n", content_type="text/vtt")
 
-    content = answer_content(transcript, warnings, job, recogniser)
+    content = answer_content(transcript, remarks, job, recogniser)
     return web.Response(
         text=json.dumps(content, ensure_ascii=False), content_type="application/json"
     )
 
 
 def answer_content(
-    transcript: Transcript, warnings: list[str], job: Job, recogniser: SpeechRecogniser
+    transcript: Transcript, remarks: Remarks, job: Job, recogniser: SpeechRecogniser
 ) -> dict[str, Any]:
     """Return the content of the answer as JSON."""
     content: dict[str, Any] = {"text": transcript.text}
@@ -474,8 +491,12 @@ def answer_content(
             ],
         }
 
-    if warnings:
-        content["warnings"] = warnings
+    if remarks.warnings:
+        content["warnings"] = remarks.warnings
+    if remarks.unspelled:
+        content["unspelled"] = remarks.unspelled
+    if remarks.cut_short:
+        content["cut_short"] = True
 
     return content
 

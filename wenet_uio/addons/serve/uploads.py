@@ -236,7 +236,7 @@ class _Form:
             RefusedError: there is no recording.
         """
         if not self._audio:
-            raise RefusedError("file: missing or empty")
+            raise RefusedError("file: missing or empty", code="empty")
         return Upload(self._audio, self._fields)
 
     def _set_field(self, name: str, text: str, *, is_list: bool) -> None:

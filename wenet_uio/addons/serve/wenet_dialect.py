@@ -68,4 +68,4 @@ class WenetDialect(Dialect):
 
     def tell_refused(self, error: Exception) -> list[Message]:
         """As Dialect.tell_refused: the last message."""
-        return [messages.stream_failed(str(error))]
+        return [messages.stream_failed(str(error), messages.code_of(error))]

@@ -2,13 +2,16 @@
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
-/** @param {HTMLButtonElement} button names the theme that it switches to */
-export function startTheme(button, onChange) {
+/**
+ * @param {HTMLButtonElement} button names the theme that it switches to
+ * @param {object} words dark, light: their names; toDark, toLight: what the button does
+ */
+export function startTheme(button, words, onChange) {
   const root = document.documentElement;
   const isDark = () => (root.dataset.theme ?? (dark.matches ? "dark" : "light")) === "dark";
   const label = () => {
-    button.textContent = isDark() ? "Light" : "Dark";
-    button.setAttribute("aria-label", `Switch to the ${isDark() ? "light" : "dark"} theme`);
+    button.textContent = isDark() ? words.light : words.dark;
+    button.setAttribute("aria-label", isDark() ? words.toLight : words.toDark);
     onChange();
   };
   button.addEventListener("click", () => {

@@ -1,6 +1,8 @@
 /** The page: wires the parts together. */
 
+import { showAbout } from "./about.js";
 import { Dictation } from "./dictation.js";
+import { listed, locale, say, startLanguage } from "./language.js";
 import { LevelMeter } from "./level.js";
 import { obstacle } from "./microphone.js";
 import { Notices, noAnswer } from "./notices.js";
@@ -18,12 +20,12 @@ let health = null;
 let dictation = null; // the open recording of the microphone
 let isSending = false;
 
-const LABELS = { idle: "Start", starting: "Starting", listening: "Stop", finishing: "Cancel" };
+const LABELS = { idle: "start", starting: "starting", listening: "stop", finishing: "cancel" }; // keys of texts.js
 
 /** @param {"idle" | "starting" | "listening" | "finishing"} name */
 function setState(name, words) {
   find("speak").dataset.state = name;
-  find("speak-label").textContent = LABELS[name];
+  find("speak-label").textContent = say(LABELS[name]);
   find("state").textContent = words;
   if (name === "idle") {
     meter.clear();
@@ -59,26 +61,39 @@ async function askHealth() {
   find("model").textContent = health.model ?? "";
   find("token-field").hidden = !health.needs_token;
   sayWhetherItStreams(health);
+  askAbout();
 }
 
-function sayWhetherItStreams({ streaming, reason }) {
-  const words = "This model cannot stream, so the text comes later and may change more";
-  notices.info("streaming", streaming === false ? `${words}: ${reason || "no reason given"}.` : "");
+/** Ask what the model knows, which a server with a token tells only with the token. */
+async function askAbout() {
+  const { token } = settings();
+  if (health?.needs_token && !token) return;
+  try {
+    const answer = await fetch("v1/models", { cache: "no-store", headers: token ? { Authorization: `Bearer ${token}` } : {} });
+    if (answer.ok) showAbout(find("about"), (await answer.json()).data[0]);
+  } catch {
+    // What the page can do does not need it
+  }
+}
+
+/** Why it does not stream is for whoever trains it: the log of the server has it. */
+function sayWhetherItStreams({ streaming }) {
+  notices.info("streaming", streaming === false ? say("comesLater") : "");
 }
 
 async function speak() {
   notices.clear("failure", "warning", "obstacle");
   if (!health) askHealth(); // the server did not answer when the page was opened
-  setState("starting", "Waiting for the microphone …");
+  setState("starting", say("waitingForMicrophone"));
   const { hotWords, token } = settings();
   const now = new Date();
-  const time = now.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  const time = now.toLocaleTimeString(locale, { hour: "2-digit", minute: "2-digit" });
   const stamp = [now.getFullYear(), now.getMonth() + 1, now.getDate(), now.getHours(), now.getMinutes()];
   const fileName = `recording-${stamp.map((part) => String(part).padStart(2, "0")).join("-")}`;
   let recording = null;
   const finish = (words, failure = "") => {
     recording.keepPartial();
-    recording.progress = recording.segments.length ? shortClock(current.seconds) : "No speech was found.";
+    recording.progress = recording.segments.length ? shortClock(current.seconds) : say("noSpeech");
     recording.element.removeAttribute("data-live");
     if (failure && recording.segments.length === 0) recording.remove();
     notices.error("failure", failure);
@@ -87,7 +102,7 @@ async function speak() {
   const current = new Dictation(token ? { hot_words: hotWords, token } : { hot_words: hotWords }, {
     ready: (message) => {
       sayWhetherItStreams(message);
-      if (!current.isStopping) setState("listening", "Listening …");
+      if (!current.isStopping) setState("listening", say("listening"));
     },
     partial: (text) => recording.setPartial(text),
     final: (segment) => recording.addSegments([segment]),
@@ -99,29 +114,29 @@ async function speak() {
     warning: (key, words) => notices.info(key, words),
     stopping: (why) => {
       notices.error("warning", why);
-      setState("finishing", "Waiting for the last words …");
+      setState("finishing", say("waitingForWords"));
     },
-    end: () => finish("Done."),
-    failure: (words) => finish("Stopped.", words),
+    end: () => finish(say("done")),
+    failure: (words) => finish(say("stopped"), words),
   });
   dictation = current;
   try {
     await current.open();
   } catch (error) {
-    setState("idle", "Ready.");
+    setState("idle", say("ready"));
     notices.error("failure", error.message);
     return;
   }
-  setState("listening", "Connecting …");
-  recording = addRecording(`Microphone, ${time}`, fileName, () => {
+  setState("listening", say("connecting"));
+  recording = addRecording(say("fromMicrophone", { time }), fileName, () => {
     if (dictation !== current) return;
     current.cancel();
-    setState("idle", "Ready.");
+    setState("idle", say("ready"));
   });
   recording.element.dataset.live = "";
   current.giveUp = () => {
     current.cancel();
-    finish("Stopped.");
+    finish(say("stopped"));
   };
 }
 
@@ -136,7 +151,7 @@ function addFiles(list) {
   for (const file of list) {
     const abort = new AbortController();
     const recording = addRecording(file.name, file.name.replace(/\.[^.]+$/, ""), () => abort.abort());
-    recording.progress = "Waiting …";
+    recording.progress = say("waiting");
     files.push({ file, recording, abort });
   }
   if (!isSending) sendFiles();
@@ -155,8 +170,7 @@ async function sendFiles() {
       const show = (segment) => recording.addSegments([segment]);
       const answer = await Promise.race([transcribe(file, options, progress, show, abort.signal), gone]);
       if (!answer) continue;
-      const length = answer.segments.length ? shortClock(answer.duration) : "No speech was found.";
-      recording.progress = [length, ...(answer.warnings ?? [])].join(" · ");
+      recording.progress = remarksOn(answer).join(" · ");
     } catch (error) {
       recording.progress = error.message;
       recording.element.dataset.failed = "";
@@ -164,6 +178,14 @@ async function sendFiles() {
     }
   }
   isSending = false;
+}
+
+/** What is said of a recording that is transcribed. */
+function remarksOn({ segments, duration, unspelled, cut_short: isCutShort }) {
+  const remarks = [segments.length ? shortClock(duration) : say("noSpeech")];
+  if (unspelled) remarks.push(say("unspelled", { words: listed(unspelled) }));
+  if (isCutShort) remarks.push(say("cutShort"));
+  return remarks;
 }
 
 function startDrop() {
@@ -184,13 +206,16 @@ function startDrop() {
   });
 }
 
+startLanguage();
 find("speak").addEventListener("click", press);
 find("choose").addEventListener("click", () => find("file").click());
 find("file").addEventListener("change", ({ target }) => {
   addFiles([...target.files]);
   target.value = ""; // the same file can be chosen again
 });
-startTheme(find("theme"), () => meter.draw());
+find("token").addEventListener("change", askAbout);
+const themes = { dark: say("dark"), light: say("light"), toDark: say("toDark"), toLight: say("toLight") };
+startTheme(find("theme"), themes, () => meter.draw());
 startTips(find("word-tip"), find("recordings"));
 startDrop();
 notices.info("obstacle", obstacle());

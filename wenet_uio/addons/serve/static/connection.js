@@ -1,5 +1,6 @@
 /** The WebSocket of a stream: WeNet's protocol with the optional fields of this server. */
 
+import { say, sayRefusal } from "./language.js";
 import { noAnswer } from "./notices.js";
 
 const BYTES_PER_SAMPLE = 2;
@@ -57,7 +58,7 @@ export class Connection {
   receive(message) {
     if (this.isOver) return;
     if (message.status !== "ok") {
-      this.fail(`The server refused: ${message.message ?? "no reason given"}`);
+      this.fail(sayRefusal(message.code, message.message));
     } else if (message.type === "server_ready") {
       this.isReady = true;
       for (const packet of this.waiting.splice(0)) this.socket.send(packet);
@@ -81,8 +82,8 @@ export class Connection {
 
   reasonOfClose() {
     if (!this.wasOpen) return noAnswer();
-    if (!this.isReady) return "The server closed the connection before it was ready.";
-    return "The connection to the server was lost. The text so far is kept.";
+    if (!this.isReady) return say("closedBefore");
+    return say("connectionLost");
   }
 }
 

@@ -1,6 +1,7 @@
 /** Microphone and connection together: speech goes out while it is spoken, text comes back. */
 
 import { Connection } from "./connection.js";
+import { say } from "./language.js";
 import { openMicrophone } from "./microphone.js";
 
 const SLOW = 2; // seconds of sound that wait before the page says that the connection is slow
@@ -28,7 +29,7 @@ export class Dictation {
   async open() {
     this.microphone = await openMicrophone(
       (samples, level) => this.send(samples, level),
-      () => this.stop("The microphone was disconnected."),
+      () => this.stop(say("microphoneLost")),
     );
     this.sampleRate = this.microphone.sampleRate;
     const failure = (words) => (this.leave(), this.on.failure(words));
@@ -46,11 +47,11 @@ export class Dictation {
   }
 
   warn() {
-    this.on.warning("silence", this.silence > SILENT_SECONDS ? "The microphone gives silence. Is it muted?" : "");
+    this.on.warning("silence", this.silence > SILENT_SECONDS ? say("silence") : "");
     const { delay } = this.connection;
-    const words = `The connection is too slow: ${Math.round(delay)} s of sound wait to be sent.`;
-    if (delay > TOO_SLOW) this.stop(`${words} The recording was stopped.`);
-    else this.on.warning("slow", delay > SLOW ? words : "");
+    const seconds = Math.round(delay);
+    if (delay > TOO_SLOW) this.stop(say("tooSlow", { seconds }));
+    else this.on.warning("slow", delay > SLOW ? say("slow", { seconds }) : "");
   }
 
   /** End the recording; its last text is still to come. `why`: words for the person if the person did not ask. */

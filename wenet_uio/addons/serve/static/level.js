@@ -1,5 +1,7 @@
 /** Level meter: a strip of bars, one for each 100 ms, the newest at the right. */
 
+import { say } from "./language.js";
+
 const QUIETEST = -60; // dBFS; an empty bar
 const BAR = 3; // CSS pixels
 const STEP = 5;
@@ -8,7 +10,7 @@ export class LevelMeter {
   /** @param {HTMLCanvasElement} canvas with role="meter" */
   constructor(canvas) {
     this.canvas = canvas;
-    this.levels = [];
+    this.clear();
     new ResizeObserver(() => this.draw()).observe(canvas);
   }
 
@@ -18,14 +20,14 @@ export class LevelMeter {
     this.levels = [...this.levels, level].slice(-most);
     const value = Math.round(Math.max(QUIETEST, Math.min(0, level)));
     this.canvas.setAttribute("aria-valuenow", value);
-    this.canvas.setAttribute("aria-valuetext", `${value} dB`);
+    this.canvas.setAttribute("aria-valuetext", say("levelValue", { value }));
     this.draw();
   }
 
   clear() {
     this.levels = [];
     this.canvas.setAttribute("aria-valuenow", QUIETEST);
-    this.canvas.setAttribute("aria-valuetext", "off");
+    this.canvas.setAttribute("aria-valuetext", say("levelOff"));
     this.draw();
   }
 

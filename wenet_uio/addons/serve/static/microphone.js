@@ -1,14 +1,13 @@
 /** The microphone as packets of 16-bit samples. */
 
+import { say } from "./language.js";
 import { noAnswer } from "./notices.js";
 
-const WORDS = {
-  NotAllowedError:
-    "The browser refused the microphone. Allow the microphone for this site (the icon left of the address), " +
-    "and press Start again.",
-  NotFoundError: "No microphone was found. Connect one and press Start again, or choose a recording.",
-  NotReadableError: "The microphone cannot be opened. Another program may be using it.",
-};
+const REFUSALS = {
+  NotAllowedError: "microphoneRefused",
+  NotFoundError: "microphoneMissing",
+  NotReadableError: "microphoneUsed",
+}; // names of errors, and keys of texts.js
 
 const FLUSH_SECONDS = 0.5;
 
@@ -17,16 +16,8 @@ export class MicrophoneError extends Error {}
 
 /** The reason why this page can have no microphone at all; empty if it can. */
 export function obstacle() {
-  if (!window.isSecureContext) {
-    return (
-      `Browsers give the microphone only to https pages and to localhost, and this page came from ${location.origin}. ` +
-      "Open it as http://localhost on the machine of the server or through an ssh tunnel, or start the server with " +
-      "a TLS certificate. Recordings can be chosen all the same."
-    );
-  }
-  if (!navigator.mediaDevices || !window.AudioWorkletNode) {
-    return "This browser gives pages no microphone. Take a newer browser, or choose a recording.";
-  }
+  if (!window.isSecureContext) return say("insecurePage", { origin: location.origin });
+  if (!navigator.mediaDevices || !window.AudioWorkletNode) return say("oldBrowser");
   return "";
 }
 
@@ -55,7 +46,7 @@ export async function openMicrophone(onPacket, onLost) {
     await context.resume();
   } catch (error) {
     release(stream, context);
-    throw new MicrophoneError(WORDS[error.name] ?? `The microphone cannot be used: ${error.message}`);
+    throw new MicrophoneError(say(REFUSALS[error.name] ?? "microphoneFailed"), { cause: error });
   }
   const node = new AudioWorkletNode(context, "packets");
   let flushed;

@@ -1,5 +1,7 @@
 /** Sentences for the person at the page; each has a key and stays until it is cleared. */
 
+import { say } from "./language.js";
+
 export class Notices {
   constructor(container) {
     this.container = container;
@@ -39,5 +41,5 @@ export class Notices {
 }
 
 export function noAnswer() {
-  return `The server does not answer at ${location.host}. Does it still run?`;
+  return say("noAnswer", { host: location.host });
 }

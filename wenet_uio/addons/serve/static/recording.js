@@ -1,10 +1,11 @@
 /** A recording on the page: its text, and what can be done with it. */
 
+import { say } from "./language.js";
 import { srt, vtt } from "./subtitles.js";
 import { shortClock } from "./times.js";
 import { letKeysWalk, writeWords } from "./words.js";
 
-const SHOWN_SECONDS = 2; // of the word "Copied"
+const SHOWN_SECONDS = 2; // for which a button says that it has copied
 
 export class Recording {
   /**
@@ -27,7 +28,7 @@ export class Recording {
       remove: () => this.remove(),
     };
     for (const button of this.element.querySelectorAll("[data-action]")) {
-      name(button, button.textContent, title);
+      name(button, button.dataset.action, title);
       button.addEventListener("click", () => actions[button.dataset.action](button));
     }
     this.walk = letKeysWalk(this.text);
@@ -81,8 +82,8 @@ export class Recording {
 
   async copy(button, title) {
     const isCopied = await copyText(this.segments.map(textOf).join(" "));
-    name(button, isCopied ? "Copied" : "Not copied", title);
-    setTimeout(() => name(button, "Copy", title), SHOWN_SECONDS * 1000);
+    name(button, isCopied ? "copied" : "notCopied", title);
+    setTimeout(() => name(button, "copy", title), SHOWN_SECONDS * 1000);
   }
 
   /** Change the text; a reader who sees its end sees the new end as well. */
@@ -94,10 +95,10 @@ export class Recording {
   }
 }
 
-/** All recordings have the same buttons; their names for screen readers say which recording. */
-function name(button, words, title) {
-  button.textContent = words;
-  button.setAttribute("aria-label", `${words}: ${title}`);
+/** All recordings have the same buttons; their names for screen readers say which recording. `key` is one of texts.js. */
+function name(button, key, title) {
+  button.textContent = say(key);
+  button.setAttribute("aria-label", say("actionOn", { action: say(key), title }));
 }
 
 /** The text of a segment, after the name of its channel where another one begins; as in addons/listen/results.py. */
@@ -106,14 +107,22 @@ function textOf(segment, number, segments) {
   return isTurn ? `[${segment.channel_name}] ${segment.text}` : segment.text;
 }
 
+/** The name of a channel, which the server gives as left, right or channel 3. */
+function channelName(name = "") {
+  if (name === "left" || name === "right") return say(name);
+  const [, number] = name.match(/^channel (\d+)$/) ?? [];
+  return number ? say("channelNumber", { number }) : name;
+}
+
 function rowOf(segment) {
   const row = document.createElement("div");
   row.className = "segment";
   const time = document.createElement("span");
   time.className = "time";
-  time.textContent = [shortClock(segment.start), segment.channel_name].filter(Boolean).join(" ");
+  time.textContent = [shortClock(segment.start), channelName(segment.channel_name)].filter(Boolean).join(" ");
   const text = document.createElement("p");
   text.dir = "auto";
+  text.lang = segment.language ?? ""; // not that of the page
   writeWords(text, segment);
   row.append(time, text);
   return row;

@@ -1,5 +1,7 @@
 /** Times as the page shows them. */
 
+import { say } from "./language.js";
+
 /** 75.3 → "1:15"; 3675 → "1:01:15" */
 export function shortClock(seconds) {
   const whole = Math.max(0, Math.floor(seconds));
@@ -10,7 +12,7 @@ export function shortClock(seconds) {
 
 /** 0.416 → "0.42 s"; 75.3 → "1:15.30" */
 export function moment(seconds) {
-  if (seconds < 60) return `${seconds.toFixed(2)} s`;
+  if (seconds < 60) return say("seconds", { seconds: seconds.toFixed(2) });
   const hundredths = Math.round(seconds * 100);
   return `${shortClock(hundredths / 100)}.${String(hundredths % 100).padStart(2, "0")}`;
 }

@@ -1,6 +1,7 @@
 /** Send a file for transcription, as OpenAI's interface takes it; the text comes segment by segment. */
 
 import { EventReader } from "./events.js";
+import { say, sayRefusal } from "./language.js";
 
 /** An error whose message is for the person at the page. `status`: that of HTTP; 0 without an answer. */
 export class UploadError extends Error {
@@ -17,15 +18,16 @@ export class UploadError extends Error {
  * @param {(segment: object) => void} onSegment called with each segment {start, end, text, words, cues, channel_name?}; times in
  *   seconds
  * @param {AbortSignal} signal ends the transfer
- * @returns {Promise<{segments: object[], duration: number, warnings: string[]?}>} all segments; duration in seconds
+ * @returns {Promise<{segments: object[], duration: number, unspelled: string[]?, cut_short: boolean?}>} all segments; duration in
+ *   seconds; hot words that the model cannot spell; whether the file ends too early
  * @throws {UploadError}
  */
 export async function transcribe(file, { hotWords, token, channel, mostBytes }, onProgress, onSegment, signal) {
   if (mostBytes && file.size > mostBytes) {
-    throw new UploadError(`The file has ${mebibytes(file.size)} MiB; the server takes at most ${mebibytes(mostBytes)} MiB.`);
+    throw new UploadError(say("fileTooLarge", { size: mebibytes(file.size), most: mebibytes(mostBytes) }));
   }
   await file.slice(0, 1).arrayBuffer().catch(() => {
-    throw new UploadError("The file cannot be read. Is it a folder?");
+    throw new UploadError(say("notReadable"));
   });
   const form = new FormData();
   const fields = {
@@ -47,16 +49,16 @@ function post(form, token, onProgress, onSegment, signal) {
     request.open("POST", "v1/audio/transcriptions");
     request.responseType = "text";
     if (token) request.setRequestHeader("Authorization", `Bearer ${token}`);
-    request.upload.onprogress = ({ loaded, total }) => onProgress(`Sending, ${Math.floor((100 * loaded) / total)} %`);
-    request.upload.onload = () => onProgress("Recognising …");
-    const cut = () => reject(new UploadError("The connection was closed before the text came. Does the server still run?"));
+    request.upload.onprogress = ({ loaded, total }) => onProgress(say("sending", { percent: Math.floor((100 * loaded) / total) }));
+    request.upload.onload = () => onProgress(say("recognising"));
+    const cut = () => reject(new UploadError(say("noTextCame")));
     const refused = (error) => {
       const words = error?.message ?? `${request.status} ${request.statusText}`;
-      reject(new UploadError(`The server refused: ${words}`, request.status));
+      reject(new UploadError(sayRefusal(error?.code, words), request.status));
     };
     const reader = new EventReader((event) => {
       if (event.type === "transcript.text.delta") {
-        onProgress(`Recognising, ${percent(event)} %`);
+        onProgress(say("recognisingShare", { percent: percent(event) }));
         if (event.segment) onSegment(event.segment);
       } else if (event.type === "transcript.text.done") {
         resolve(event);

@@ -1,5 +1,6 @@
 /** Words with a shade for their confidence; time and confidence on hover and on keyboard focus. */
 
+import { say } from "./language.js";
 import { moment } from "./times.js";
 
 const SHADES = [0.5, 0.7, 0.9]; // lowest confidence of the shades 1, 2 and 3; 3 has no shade
@@ -22,10 +23,13 @@ function wordElement({ word, start, end, confidence }) {
   element.className = "word";
   element.tabIndex = -1;
   element.textContent = word;
-  const times = `${moment(start)} – ${moment(end)}`;
-  const known = typeof confidence === "number";
-  element.dataset.confidence = known ? SHADES.filter((least) => confidence >= least).length : SHADES.length;
-  element.dataset.tip = known ? `${times} · confidence ${Math.round(confidence * 100)} %` : times;
+  const times = { start: moment(start), end: moment(end) };
+  if (typeof confidence === "number") {
+    element.dataset.confidence = SHADES.filter((least) => confidence >= least).length;
+    element.dataset.tip = say("wordTimesAndConfidence", { ...times, percent: Math.round(confidence * 100) });
+  } else {
+    element.dataset.tip = say("wordTimes", times); // nothing is known, so there is no shade
+  }
   return element;
 }
 
