@@ -144,7 +144,7 @@ def test_the_average_of_a_fine_tuning_is_not_worse_than_its_start_where_validati
     assert after[1] <= before[1]
     assert "tuned: fine-tuning makes the model worse on cv.list: as written" in warned
     assert "5 of 5 utterances of cv.list (seed 1), attention" in warned
-    assert re.search(r"mean of 1; \d+% of the fine-tuning: as written .* normalised", printed)
+    assert re.search(r"mean of 1; \d+ % of the fine-tuning: as written .* normalised", printed)
     record = known_shares(home)
     assert [entry["share"] for entry in record["errors"]] == [0.0, 0.25, 0.5, 0.75, 1.0]
     assert [sum_of(record["errors"][0][kind]) for kind in KINDS] == before

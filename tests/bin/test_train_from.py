@@ -260,19 +260,24 @@ def test_decoding_shows_the_error_rates_before_and_after(home: Path, kind: str) 
         write_full_vocabulary(home / "sources/multilingual.tiktoken")
     status, stderr = train(home, "tuned", "--from", str(source))
     assert status == 0, stderr
-    data = home / "data/test"
-    data.mkdir(parents=True)
-    shutil.copy(home / "cv.list", data / "data.list")
     lines = [json.loads(line) for line in (home / "cv.list").read_text().splitlines()]
-    (data / "text").write_text("".join(f"{line['key']} {line['txt']}\n" for line in lines))
+    for part in ("dev", "test"):
+        data = home / "data" / part
+        data.mkdir(parents=True)
+        shutil.copy(home / "cv.list", data / "data.list")
+        (data / "text").write_text("".join(f"{line['key']} {line['txt']}\n" for line in lines))
 
     mode = "attention"
     done = call("decode.sh", "--dir", "tuned", "--decode_modes", mode, cwd=home)
     assert done.returncode == 0, done.stderr
+    assert "5 of 5 utterances of data/dev/data.list (seed 1)" in done.stderr
     for folder in ("tuned/before", "tuned"):
         assert (home / folder / mode / "wer").read_text().count("Overall -> ") == 1
     report = (home / "tuned/report.html").read_text()
     assert "before/attention" in report
+    assert "Before and after fine-tuning" in report
+    last_line = done.stdout.splitlines()[-1]
+    assert re.match(rf"tuned: {mode}: as written .* normalised .* writing is .* hearing", last_line)
 
 
 def test_a_training_that_makes_the_model_worse_warns_and_the_average_is_the_model_before(

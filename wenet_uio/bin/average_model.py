@@ -25,7 +25,7 @@ import torch
 
 from wenet_uio.base.cli import add_json, command_parser, print_json, run
 from wenet_uio.base.options import positive_int
-from wenet_uio.base.run_files import TRAIN_CONFIG
+from wenet_uio.base.run_files import SHARES_SUFFIX, TRAIN_CONFIG
 from wenet_uio.config import load_config
 from wenet_uio.config.command_line import add_trust_code, change_nothing
 from wenet_uio.config.train import LoraConf
@@ -44,7 +44,7 @@ from wenet_uio.train.averaging import (
 )
 from wenet_uio.train.baseline import BEFORE, Baseline
 from wenet_uio.train.dev_set import DevSet
-from wenet_uio.train.interpolation import SHARES_SUFFIX, weigh_against_start
+from wenet_uio.train.interpolation import weigh_against_start
 
 
 def parser() -> argparse.ArgumentParser:

@@ -7,7 +7,8 @@ report.html has curves, epochs, data, results, environment and config.
 The model card is README.md: data, config, error rates, use and limits of the model, with the front
 matter of model hubs. A README.md that a person wrote stays as it is. Training writes both files
 when the run is complete. Run this tool during training, or after scoring, which adds the error
-rates. It warns of each error rate that is higher than before fine-tuning.
+rates. Of a run that started from a trained model it prints the error rates before and after, as
+written and normalised, and warns of each that is higher than before.
 
     %(prog)s exp/conformer --language en --examples_of data/dev
 
@@ -60,8 +61,9 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the report and the model card, and print their paths."""
     args = parser().parse_args(arguments)
+    from wenet_uio.addons.publish.error_rates import read_changes
     from wenet_uio.addons.publish.model_card import CardFacts, write_model_card
-    from wenet_uio.addons.publish.run_report import worse_than_before, write_run_report
+    from wenet_uio.addons.publish.run_report import write_run_report
 
     given = args.tensorboard_dir
     board = None if given is None else board_folder(args.model_dir, given)
@@ -73,8 +75,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(card)
     if args.examples_of is not None:
         print(_write_examples(args))
-    for line in worse_than_before(args.model_dir):
-        print(f"warning: {args.model_dir}: {line}", file=sys.stderr)
+
+    changes = read_changes(args.model_dir)
+    for change in changes:
+        print(f"{args.model_dir}: {change}", flush=True)
+    for change in changes:
+        for line in change.warnings():
+            print(f"warning: {args.model_dir}: {line}", file=sys.stderr)
 
 
 def _write_examples(args: argparse.Namespace) -> Path:

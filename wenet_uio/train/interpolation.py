@@ -36,8 +36,6 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 CTC = "ctc."
 """Names of the weights of the CTC layer begin so."""
 
-SHARES_SUFFIX = ".shares.yaml"
-"""Ending of the file beside the weights that has the errors of each share."""
 
 log = logging.getLogger(__name__)
 
@@ -107,14 +105,14 @@ def weigh_against_start(
             folder,
             dev.data_list,
             errors[1.0].compared_with(errors[0.0]),
-            f"{share:.0%}",
+            f"{100 * share:.0f} %",
         )
 
     return Weighing(
         weights_between(start, end, share, new_ctc=baseline.has_new_ctc),
-        f"{share:.0%} of the fine-tuning: {errors[share].compared_with(errors[0.0])}",
+        f"{100 * share:.0f} % of the fine-tuning: {errors[share].compared_with(errors[0.0])}",
         [
-            f"{share:4.0%} of the fine-tuning: {of_share}"
+            f"{100 * share:3.0f} % of the fine-tuning: {of_share}"
             for share, of_share in sorted(errors.items())
         ],
         share,

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import subprocess
 from pathlib import Path
@@ -14,7 +13,7 @@ from torch.utils.tensorboard import SummaryWriter
 from tests.support import preloaded
 from tests.support.markup import check_markup
 from tests.support.train.training_corpus import write_corpus
-from wenet_uio.addons.publish.run_report import error_rates, worse_than_before, write_run_report
+from wenet_uio.addons.publish.run_report import write_run_report
 
 ROOT = Path(__file__).parents[3]
 
@@ -116,30 +115,6 @@ def test_the_tool_adds_error_rates_and_replaces_the_page(run: Path) -> None:
     assert "warning" not in done.stderr
 
 
-def test_the_rates_of_normalised_texts_stand_beside_the_plain_ones(tmp_path: Path) -> None:
-    for mode, rate, normalised in (("a", "20.00", "10.00"), ("b", "n/a", None)):
-        (tmp_path / mode).mkdir()
-        line = "Counted -> words (WER)\nOverall -> {} % N=9 C=9 S=0 D=0 I=0\n"
-        (tmp_path / mode / "wer").write_text(line.format(rate))
-        if normalised:
-            (tmp_path / mode / "wer_normalized").write_text(line.format(normalised))
-    table = error_rates(tmp_path)
-    assert table.head[1:4] == ["WER, %", "95 % interval", "WER of normalised texts, %"]
-    assert [row[:4] for row in table.rows] == [["a", "20.00", "", "10.00"], ["b", "n/a", "", ""]]
-
-
-def test_the_tool_warns_of_a_result_that_is_worse_than_before_fine_tuning(run: Path) -> None:
-    for folder, rate in (("before/attention", "31.10"), ("attention", "45.20")):
-        (run / "exp" / folder).mkdir(parents=True)
-        line = f"Overall -> {rate} % N=9 C=9 S=0 D=0 I=0\n"
-        (run / "exp" / folder / "wer").write_text(line)
-    done = start(run, str(ROOT / "tools/report_run.py"), "exp")
-    assert done.returncode == 0
-    assert done.stderr.splitlines()[-1] == (
-        "warning: exp: attention: error rate 45.2 %, before fine-tuning 31.1 %"
-    )
-
-
 def test_an_unfinished_run_has_a_report_too(run: Path, tmp_path: Path) -> None:
     (tmp_path / "train.yaml").write_text((run / "exp/train.yaml").read_text())
     assert "No epoch is complete yet." in write_run_report(tmp_path).read_text()
@@ -198,19 +173,3 @@ def test_losses_that_are_not_finite_are_said(tmp_path: Path) -> None:
     assert "<td>1 of 9<td>epoch_0<td>5<td>not finite" in page
     assert "validation (2 points are not finite)" in page
     assert not re.search(r">\s*(nan|inf)\b", page)
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_each_error_rate_that_is_higher_than_before_fine_tuning_is_warned_of(seed, tmp_path):
-    drawn = random.Random(seed)
-    expected = []
-    for name in ("attention", "ctc_greedy_search", "clean/attention", "other/attention"):
-        before, after = (drawn.choice((None, 0.0, 9.5, 10.25, 120.0)) for _ in range(2))
-        for folder, rate in ((tmp_path / "before" / name, before), (tmp_path / name, after)):
-            if rate is not None:
-                folder.mkdir(parents=True)
-                line = f"Overall -> {rate:.2f} % N=9 C=9 S=0 D=0 I=0\n"
-                (folder / "wer").write_text(line, encoding="utf-8")
-        if before is not None and after is not None and after > before:
-            expected.append(f"{name}: error rate {after:g} %, before fine-tuning {before:g} %")
-    assert sorted(worse_than_before(tmp_path)) == sorted(expected)

@@ -17,7 +17,12 @@ from typing import Any, NamedTuple
 import torch
 import yaml
 
-from wenet_uio.addons.publish.run_report import error_rates, measure
+from wenet_uio.addons.publish.error_rates import (
+    describe_share,
+    error_rates,
+    measure,
+    table_of_changes,
+)
 from wenet_uio.base.files import written_aside
 from wenet_uio.base.run_files import MODEL_CARD, TRAIN_CONFIG, read_starts
 from wenet_uio.base.uris import published, shown
@@ -252,7 +257,15 @@ class _Card:
         if not table.rows:
             return "## Error rates\n\nNo decoded text is scored yet."
 
-        return "## Error rates\n\n" + _markdown_table(table.head, table.rows)
+        section = "## Error rates\n\n" + _markdown_table(table.head, table.rows)
+        changes = table_of_changes(self.folder)
+        if not changes.rows:
+            return section
+        return (
+            f"{section}\n\n{_markdown_table(changes.head, changes.rows)}\n\nThe second table compares with "
+            "the model before fine-tuning. Hearing is the change of normalised texts, so of words; "
+            "writing is the rest: case, marks and digits of the same words."
+        )
 
     def _data_section(self) -> str:
         """Return the section of the training data."""
@@ -326,6 +339,7 @@ class _Card:
         rows = [
             ("trained from", published(source) if source else None),
             ("its commit", str(source_commit) if source_commit else None),
+            ("weights", describe_share(self.folder)),
             ("epochs", str(self.epochs or "")),
             ("optimizer steps", str(self.last_epoch.get("step", ""))),
             ("optimizer", optimizer),

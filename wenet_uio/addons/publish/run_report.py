@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from markupsafe import Markup
 
+from wenet_uio.addons.publish.error_rates import (
+    Table,
+    describe_share,
+    error_rates,
+    table_of_changes,
+)
 from wenet_uio.base.files import read_lines, written_aside
 from wenet_uio.base.pages import data_uri, render, spelled
 from wenet_uio.base.pages.charts import line_chart
@@ -24,7 +29,6 @@ from wenet_uio.base.run_files import (
     recorded_board_folder,
 )
 from wenet_uio.config.train import ENDLESS
-from wenet_uio.scoring.bootstrap import LEVEL
 from wenet_uio.train.baseline import BEFORE
 
 if TYPE_CHECKING:
@@ -67,21 +71,6 @@ SHOWN_BAD = 20
 """Bad samples that the page lists."""
 SHOWN_STARTS = 3
 """Starts of the run whose environments the page lists: the first one and the latest."""
-DECODED_BEFORE = "before"
-"""Folder in that of a run: results of the model that the run started from."""
-RATE = re.compile(r"^Overall -> ([0-9.]+|n/a) % N=(\d+) C=\d+ S=(\d+) D=(\d+) I=(\d+)$", re.M)
-"""The line of totals that compute-wer.py writes."""
-MEASURE = re.compile(r"^Counted -> .+ \((\w+)\)$", re.M)
-"""The line that names the error rate: WER, CER or MER."""
-INTERVAL = re.compile(rf"^{LEVEL} % interval -> ([0-9.]+ to [0-9.]+) %", re.M)
-"""The line of the interval that compute-wer.py writes, except with `--bootstrap 0`."""
-
-
-class Table(NamedTuple):
-    """A table of the page."""
-
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
 
 
 def write_run_report(folder: str | Path, tensorboard_dir: str | Path | None = None) -> Path:
@@ -111,7 +100,9 @@ def write_run_report(folder: str | Path, tensorboard_dir: str | Path | None = No
         "run",
         title=folder.resolve().name,
         summary=_summary_text(folder, series, max_epoch),
+        share=describe_share(folder),
         results=error_rates(folder),
+        changes=table_of_changes(folder),
         curves=_curve_charts(series),
         observed_texts=_observed_texts(events),
         observed_pictures=_observed_pictures(events),
@@ -183,67 +174,6 @@ def _summary_text(folder: Path, series: Series, max_epoch: int | None) -> str:
 
 def _of_all_epochs(max_epoch: int | None) -> str:
     return "" if max_epoch is None else f" of {max_epoch}"
-
-
-def error_rates(folder: str | Path) -> Table:
-    """Read the error rates of all decode modes that are scored in a run's folder, with intervals,
-    and with the rates of normalised texts if there are any.
-    """
-    rows: list[list[str]] = []
-    normalised: list[str] = []
-    for path in sorted(Path(folder).glob("**/wer")):
-        text = path.read_text(encoding="utf-8")
-        totals, interval = RATE.search(text), INTERVAL.search(text)
-        if totals:
-            mode = str(path.parent.relative_to(folder))
-            rows.append([mode, *totals.groups()])
-            rows[-1].insert(2, interval[1] if interval else "")
-            normalised.append(_normalised_rate(path.with_name("wer_normalized")))
-
-    name = measure(folder) or "error rate"
-    head = [
-        *("decode mode", f"{name}, %", f"{LEVEL} % interval"),
-        *("tokens", "substituted", "deleted", "inserted"),
-    ]
-    if any(normalised):
-        head.insert(3, f"{name} of normalised texts, %")
-        for row, rate in zip(rows, normalised, strict=True):
-            row.insert(3, rate)
-
-    return Table(head, rows)
-
-
-def measure(folder: str | Path) -> str | None:
-    """Return what the error rates of a run are: WER, CER or MER; None if no mode is scored, or if
-    they differ.
-    """
-    found: set[str] = set()
-    for path in Path(folder).glob("**/wer"):
-        found.update(MEASURE.findall(path.read_text(encoding="utf-8")))
-    return found.pop() if len(found) == 1 else None
-
-
-def _normalised_rate(path: Path) -> str:
-    """Return the error rate of normalised texts; empty if they were not scored."""
-    totals = RATE.search(path.read_text(encoding="utf-8")) if path.exists() else None
-    return totals[1] if totals else ""
-
-
-def worse_than_before(folder: str | Path) -> list[str]:
-    """Return a line for each test set and decode mode that has a higher error rate than before
-    fine-tuning.
-    """
-    rates: dict[str, float] = {}
-    for name, rate, *_ in error_rates(folder).rows:
-        rates[name] = math.inf if rate == "n/a" else float(rate)
-
-    lines: list[str] = []
-    for name, rate in rates.items():
-        before = rates.get(f"{DECODED_BEFORE}/{name}")
-        if before is not None and rate > before:
-            lines.append(f"{name}: error rate {rate:g} %, before fine-tuning {before:g} %")
-
-    return lines
 
 
 def _epoch_table(series: Series, max_epoch: int | None) -> Table:
