@@ -362,6 +362,26 @@ def test_a_config_that_names_code_is_decoded_with_trust_only(arguments, tmp_path
     assert "names code that would run: no_such:TOY" in (tmp_path / "messages").read_text()
 
 
+def test_examples_are_those_of_the_development_set_or_none_if_they_are_private(arguments, tmp_path):
+    for name in ("score.sh", "report_run.py"):
+        (tmp_path / "bin" / name).write_text("""#!/bin/sh\nprintf '%s\\n' "$@" >reported\n""")
+        (tmp_path / "bin" / name).chmod(0o755)
+    folder = tmp_path / "it's a [1] folder"
+    of_before = folder / "my * exp" / "examples.yaml"
+    of_before.touch()
+    decode = ("decode.sh", "--dir", "my * exp", "--tests", "'my test'")
+
+    (folder / "data/dev/text").touch()
+    arguments(*decode)
+    reported = (folder / "reported").read_text().splitlines()
+    assert reported[-5:] == ["--examples_of", "data/dev", "--data_type", "raw", "my * exp"]
+    assert of_before.exists()
+
+    arguments(*decode, "--examples", "false")
+    assert "--examples_of" not in (folder / "reported").read_text()
+    assert not of_before.exists()
+
+
 def test_avg_chooses_what_is_averaged_and_decoded(arguments, tmp_path):
     decode = ("decode.sh", "--dir", "my * exp", "--tests", "'my test'")
     for options, chosen in (

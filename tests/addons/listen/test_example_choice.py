@@ -22,6 +22,7 @@ from wenet_uio.addons.listen.example_choice import (
     is_plain,
 )
 from wenet_uio.addons.listen.examples import Examples, read_examples, write_examples
+from wenet_uio.bin import report_run
 from wenet_uio.search.recogniser import load_recogniser
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -131,7 +132,19 @@ def test_words_are_named_only_if_they_are_few():
     assert few_words(letters[:101]) == []
 
 
-@pytest.mark.parametrize("shown", [True, pytest.param(False, marks=pytest.mark.all)])
+def test_the_report_of_a_run_writes_its_examples(home, heard, tmp_path, capsys):
+    shutil.copytree(home / "exp", tmp_path / "exp")
+    write_texts(home / "dev/text", heard)
+    options = ("--language", "en,de", "--examples_of", str(home / "dev"))
+    report_run.main([str(tmp_path / "exp"), *options])
+    assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / "exp/examples.yaml")
+    examples = read_examples(tmp_path / "exp")
+    assert set(examples.sentences) == set(heard.values())
+    assert examples.languages == ("en", "de")
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("shown", [True, False])
 def test_examples_of_the_development_set_are_written_unless_they_are_private(
     home, heard, tmp_path, shown
 ):
