@@ -13,7 +13,7 @@ unset PIP_CONSTRAINT
 need_packages tests/requirements.txt examples/espeak/s0/requirements.txt requirements/onnx.txt requirements/serve.txt \
   requirements/docs.txt
 
-files=(requirements.txt requirements/{serve,onnx,parquet,huggingface,whisper,lhotse,hub,vad}.txt)
+files=(requirements.txt requirements/{serve,onnx,parquet,huggingface,whisper,lhotse,hub,vad,lm,s3,oss}.txt)
 lowest=build/lowest
 mkdir -p build
 python -m tests.support.lowest_versions "${files[@]}" >build/lowest.txt
