@@ -1,6 +1,8 @@
 """Uploads that arrive slowly, and the others."""
 
 import asyncio
+import gc
+import socket
 
 import aiohttp
 import pytest
@@ -68,6 +70,21 @@ def test_slow_uploads_take_no_place_of_others(recogniser, talk, monkeypatch):
             assert [status for status, _ in answers] == [200] * 5
             assert {status for status, _ in ended} <= {503}
             assert until(lambda: not arriving(server))
+
+
+def test_nothing_is_pending_when_a_server_of_the_tests_has_ended(recogniser, caplog):
+    head = (
+        f"POST {PATH} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n"
+        f"Content-Type: {BOUNDARY['Content-Type']}\r\n\r\n"
+    )
+    with served(recogniser, ServeOptions(limits=Limits(upload_seconds=0.1))) as server:
+        port = int(server.url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(head.encode())
+            assert b" 408 " in client.recv(1000)  # the server waits for the rest before it closes
+    del server
+    gc.collect()
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_uploads_that_are_not_slow_do_not_give_way(recogniser, talk, monkeypatch):

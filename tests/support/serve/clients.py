@@ -76,6 +76,11 @@ def served(
     async def end() -> None:
         listening.close()
         await runner.cleanup()
+        # As asyncio.run does: aiohttp leaves the task of a connection that was lost while it lingered.
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
     runner, listening = asyncio.run_coroutine_threadsafe(start(), loop).result(PATIENCE)
     try:
