@@ -17,21 +17,37 @@ FEATURES = [
         "feats_type": "log_mel_spectrogram",
         "log_mel_spectrogram_conf": {"pad_or_trim": True, "max_duration": 1},
     },
+    {
+        "feats_type": "log_mel_spectrogram",
+        "log_mel_spectrogram_conf": {
+            "pad_or_trim": True,
+            "pad_in_training": False,
+            "max_duration": 1,
+        },
+    },
 ]
 
 
 @pytest.mark.parametrize("conf", FEATURES)
-def test_frames_are_counted_as_the_features_have_them(conf):
+@pytest.mark.parametrize("training", [False, True])
+def test_frames_are_counted_as_the_features_have_them(conf, training):
     conf = DatasetConf(**conf)
     lengths = np.array([640, 799, 800, 15999, 16001, 40000])
-    (compute,) = feature_operators(conf, training=False)
+    *_, compute = feature_operators(conf, training=training)
     examples = [Example("a", "", torch.ones(int(length)), 16000, random=0) for length in lengths]
-    assert frame_count(conf)(lengths).tolist() == [
-        len(compute(example).feats) for example in examples
-    ]
-    assert [int(frame_count(conf)(int(length))) for length in lengths] == frame_count(conf)(
-        lengths
-    ).tolist()
+    count = frame_count(conf, training=training)
+    assert count(lengths).tolist() == [len(compute(example).feats) for example in examples]
+    assert [int(count(int(length))) for length in lengths] == count(lengths).tolist()
+
+
+@pytest.mark.parametrize(("pads_in_training", "expected"), [(True, 3000), (False, 200)])
+def test_training_keeps_the_lengths_that_evaluation_pads_if_the_config_says_so(
+    pads_in_training, expected
+):
+    mel = {"pad_or_trim": True, "pad_in_training": pads_in_training}
+    conf = DatasetConf(feats_type="log_mel_spectrogram", log_mel_spectrogram_conf=mel)
+    assert int(frame_count(conf, training=True)(32000)) == expected
+    assert int(frame_count(conf)(32000)) == 3000
 
 
 def test_a_waveform_shorter_than_a_window_has_no_frame():

@@ -14,7 +14,7 @@ from wenet_uio.dataset.dataset import note_of_trimmed
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("bound", [None, 1.0, 1.5])
 @pytest.mark.parametrize("longest", [0.9, 1.0, 1.1])
-@pytest.mark.parametrize("trims", [True, False])
+@pytest.mark.parametrize("trims", [True, False, "in evaluation"])
 def test_utterances_that_lose_their_end_are_said_and_no_others(
     tmp_path, training, bound, longest, trims
 ):
@@ -27,12 +27,17 @@ def test_utterances_that_lose_their_end_are_said_and_no_others(
 
     conf = {
         "feats_type": "log_mel_spectrogram",
-        "log_mel_spectrogram_conf": {"pad_or_trim": trims, "max_duration": 1},
+        "log_mel_spectrogram_conf": {
+            "pad_or_trim": bool(trims),
+            "pad_in_training": trims is True,
+            "max_duration": 1,
+        },
         "filter_conf": {"max_duration": bound},
     }
     corpus = loader(data_list, "raw", training, conf).corpus
     note = note_of_trimmed(corpus, DatasetConf.model_validate(conf), training=training)
-    expected = trims and longest > 1 and not (training and bound == 1.0)
+    trims_here = trims is True or (trims == "in evaluation" and not training)
+    expected = trims_here and longest > 1 and not (training and bound == 1.0)
     assert (note is not None) == expected
     if note:
         assert note.startswith(f"{data_list}: utterances of up to 1.1 s, of which the model hears ")

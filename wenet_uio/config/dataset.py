@@ -78,6 +78,15 @@ class LogMelSpectrogramConf(Section):
     """Pad or trim every waveform to `max_duration`."""
     max_duration: Positive = 30
     """Seconds."""
+    pad_in_training: bool = True
+    """False: with `pad_or_trim`, training utterances keep their lengths; a whisper then learns from
+    a few frames of the silence behind them, instead of all. Validation and decoding pad."""
+
+    def for_use(self, *, training: bool) -> LogMelSpectrogramConf:
+        """Return the section as training or evaluation computes the features."""
+        if training and not self.pad_in_training:
+            return self.model_copy(update={"pad_or_trim": False})
+        return self
 
 
 class SpecAugConf(Section):

@@ -56,6 +56,7 @@ OWN_KEYS: dict[tuple[str, ...], tuple[str, ...]] = {
         "snip_edges",
         "cepstral_lifter",
     ),
+    ("dataset_conf", "log_mel_spectrogram_conf"): ("pad_in_training",),
     ("encoder_conf",): ("subsampling_conv_channels", "att_context_size"),
 }
 """{section: keys that WeNet's function for this section does not take}."""

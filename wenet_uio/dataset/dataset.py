@@ -166,7 +166,7 @@ def note_of_trimmed(corpus: Corpus, conf: DatasetConf, *, training: bool) -> str
     Args:
         training: whether `filter_conf` leaves utterances out.
     """
-    mel = conf.log_mel_spectrogram_conf
+    mel = conf.log_mel_spectrogram_conf.for_use(training=training)
     if conf.feats_type != "log_mel_spectrogram" or not mel.pad_or_trim:
         return None
 

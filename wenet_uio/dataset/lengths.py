@@ -50,11 +50,11 @@ def tokens_of_audio(seconds: np.ndarray | float, seconds_of_token: float) -> np.
     return np.maximum(tokens, 1).astype(np.int64)
 
 
-def frame_count(conf: DatasetConf) -> FrameCount:
-    """Return the frame count of the features that `conf` selects."""
+def frame_count(conf: DatasetConf, *, training: bool = False) -> FrameCount:
+    """Return the frame count of the features that `conf` selects, in training or evaluation."""
     rate = conf.resample_conf.resample_rate
     if conf.feats_type == "log_mel_spectrogram":
-        mel = conf.log_mel_spectrogram_conf
+        mel = conf.log_mel_spectrogram_conf.for_use(training=training)
         fixed = rate * mel.max_duration if mel.pad_or_trim else None
 
         # num_samples // hop_length: both ends are padded by half a window, and the last frame is

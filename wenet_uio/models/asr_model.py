@@ -140,7 +140,7 @@ class ASRModel(TrainableModel):
         token_lengths = target_lengths + prompts.size(1)
         backward = reversed_hypotheses(tokens, token_lengths, self.eos)
 
-        memory_mask = length_mask(lengths, encoder_out.size(1)).unsqueeze(1)
+        memory_mask = self.memory_mask(lengths, encoder_out.size(1))
         forward_logits, backward_logits = self.decoder(
             encoder_out, memory_mask, tokens, token_lengths, backward, self.reverse_weight
         )
@@ -156,6 +156,12 @@ class ASRModel(TrainableModel):
         is_token = labels != self.ignore_id
         is_correct = (forward_logits.detach().argmax(dim=2) == labels) & is_token
         return loss, is_correct.sum() / is_token.sum().clamp(min=1)
+
+    def memory_mask(self, lengths: torch.Tensor, size: int) -> torch.Tensor:
+        """Return which of `size` encoder frames the decoder attends to in training, (B, 1, size)
+        bool, or terms of its scores; `lengths` (B,) are those of the frames.
+        """
+        return length_mask(lengths, size).unsqueeze(1)
 
     def _next_tokens(self, tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         """Return the token after each token: `sos a b` (B, U) -> `a b eos`, padded with ignore_id."""

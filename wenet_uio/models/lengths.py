@@ -50,9 +50,10 @@ def encode_for_training(
     if feats_lengths.device != feats.device:
         # The losses need lengths on the host, which waits for no accelerator if it computes them.
         input_lengths = model.input_lengths(feats_lengths)
-        lengths = encoder_lengths(encoder, input_lengths, feats.size(1), frames.size(1))
+        padded = max(feats.size(1), int(input_lengths.max()))
+        lengths = encoder_lengths(encoder, input_lengths, padded, frames.size(1))
         if isinstance(encoder, LayeredEncoder):
-            embedded = embedded_lengths(encoder, input_lengths, feats.size(1))
+            embedded = embedded_lengths(encoder, input_lengths, padded)
             between = lengths_between(encoder, between, embedded)
 
     return Encoded(frames, lengths, between)

@@ -64,12 +64,16 @@ def chunk_mask(
 
 
 def additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Turn a boolean mask (B, Q, K) into a term (B, 1, Q, K) of the attention scores: 0 if allowed,
-    else -30000.
+    """Turn a mask (B, Q, K) into a term (B, 1, Q, K) of the attention scores: 0 if allowed, else
+    -30000.
 
-    -30000 fits in float16, and its exp is 0. Unlike -inf, it gives no NaN for a row that is masked
-    completely, such as a padded frame outside of the left context.
+    A mask of numbers has the terms already. -30000 fits in float16, and its exp is 0. Unlike -inf,
+    it gives no NaN for a row that is masked completely, such as a padded frame outside of the left
+    context.
     """
+    if mask.is_floating_point():
+        return mask.unsqueeze(1).to(dtype)
+
     allowed = mask.unsqueeze(1)
     zeros = torch.zeros(allowed.shape, dtype=dtype, device=mask.device)
     return zeros.masked_fill(~allowed, -30000.0)

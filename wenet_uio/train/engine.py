@@ -76,7 +76,8 @@ class Engine:
         self.model = model.to(world.device)
         freeze_weights(self.model, config)
         self.stored_frames = StoredFrames(self.model, config) if config.store_frames else None
-        self.model.training_encoder = self.stored_frames
+        if self.stored_frames is not None:
+            self.model.training_encoder = self.stored_frames
         self.names = model.loss_names
         self.of_tokens = {"th_accuracy"}
         """Names of the losses that are means over tokens."""

@@ -25,6 +25,14 @@ FEATURES = {
         "feats_type": "log_mel_spectrogram",
         "log_mel_spectrogram_conf": {"pad_or_trim": True, "max_duration": 1},
     },
+    "whisper's, of one length in evaluation": {
+        "feats_type": "log_mel_spectrogram",
+        "log_mel_spectrogram_conf": {
+            "pad_or_trim": True,
+            "pad_in_training": False,
+            "max_duration": 1,
+        },
+    },
 }
 
 

@@ -50,11 +50,13 @@ class FeatureSettings:
 
     @classmethod
     def of(cls, conf: DatasetConf, *, training: bool) -> FeatureSettings:
-        """Return the features that `conf` selects; only training adds dither."""
+        """Return the features that `conf` selects; only training adds dither, and may leave out
+        padding.
+        """
         confs = {
             "fbank": conf.fbank_conf,
             "mfcc": conf.mfcc_conf,
-            "log_mel_spectrogram": conf.log_mel_spectrogram_conf,
+            "log_mel_spectrogram": conf.log_mel_spectrogram_conf.for_use(training=training),
         }
         feats = confs[conf.feats_type]
         dither = feats.dither if training and isinstance(feats, FbankConf) else 0.0
@@ -100,7 +102,8 @@ class Defer:
         """
         settings = FeatureSettings.of(conf, training=training)
         views = conf.views.number if training else 1
-        return cls(settings, frame_count(conf), augmentations(conf, training=training), views)
+        frames = frame_count(conf, training=training)
+        return cls(settings, frames, augmentations(conf, training=training), views)
 
     def __call__(self, example: Example) -> Example:
         """Add `deferred`.

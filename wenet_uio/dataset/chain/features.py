@@ -76,12 +76,13 @@ def feature_operators(
     conf: DatasetConf, *, training: bool
 ) -> tuple[Callable[[Example], Example], ...]:
     """Return the operators that compute the features which `conf` selects; only training adds
-    dither.
+    dither, and may leave out padding.
 
     What these operators call is compiled now if it is missing, so that no worker has to.
     """
     if conf.feats_type == "log_mel_spectrogram":
-        return (ComputeLogMelSpectrogram(conf.log_mel_spectrogram_conf),)
+        mel_conf = conf.log_mel_spectrogram_conf.for_use(training=training)
+        return (ComputeLogMelSpectrogram(mel_conf),)
 
     compiled()
     compute = (

@@ -387,7 +387,7 @@ def measure_of(
 
     return Measure(
         policy,
-        frame_count(conf),
+        frame_count(conf, training=True),
         conf.filter_conf,
         tuple(entry_filters),
         speeds=conf.speed_perturb_conf.speeds if conf.speed_perturb else (1.0,),

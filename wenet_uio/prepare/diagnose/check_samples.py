@@ -309,7 +309,7 @@ class Checker:
         if rate == FRAME_RATE:  # stored features, whose frames count as samples
             return num_samples
 
-        frames_in = frame_count(self.conf)
+        frames_in = frame_count(self.conf, training=True)
         return int(
             frames_in(resampled_length(np.asarray(num_samples), rate, frames_in.sample_rate))
         )

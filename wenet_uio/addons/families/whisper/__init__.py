@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from wenet_uio.addons.families.whisper.conf import pad_where_all_frames_are_needed
 from wenet_uio.config.checkpoint_layout import CheckpointLayout
 from wenet_uio.config.decode_modes import ATTENTION_CTC_MODES, RECIPE_MODES
-from wenet_uio.config.family import DecodingRules, ExchangeRules, Family, TrainingRules
+from wenet_uio.config.family import (
+    DecodingRules,
+    ExchangeRules,
+    Family,
+    PartRules,
+    TrainingRules,
+)
 from wenet_uio.config.model import CtcAttentionConf
 from wenet_uio.config.named_code import Loaded
 
@@ -15,9 +22,10 @@ WHISPER = Family(
     build=Loaded(f"{_FOLDER}.model:build"),
     vocabulary=Loaded(f"{_FOLDER}.model:config_vocabulary"),
     special_tokens=Loaded(f"{_FOLDER}.tokenizer:special_tokens_in"),
+    parts=PartRules(complete=pad_where_all_frames_are_needed),
     training=TrainingRules(
-        # Utterances are not padded to 30 s, which costs ten times the encoder of 3 s.
-        fine_tuning={"dataset_conf": {"log_mel_spectrogram_conf": {"pad_or_trim": False}}},
+        # All frames of 30 s cost ten times the encoder of 3 s. See silence.py.
+        fine_tuning={"dataset_conf": {"log_mel_spectrogram_conf": {"pad_in_training": False}}},
         notes=(
             "whisper: texts are learned as the data has them, with capitals and punctuation as written",
             "whisper: timestamps are not trained: each text follows <|notimestamps|>",

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from wenet_uio.addons.families.whisper import WHISPER
+from wenet_uio.addons.families.whisper.silence import SilenceEncoder, Window, training_window
 from wenet_uio.addons.families.whisper.tokens import (
     TIMESTAMPS,
     WhisperTokens,
@@ -21,6 +22,7 @@ from wenet_uio.models.asr_model import ASRModel
 from wenet_uio.models.build import build_decoder
 from wenet_uio.models.decoder import TransformerDecoder
 from wenet_uio.models.encoder import Encoder
+from wenet_uio.models.layered_encoder import LayeredEncoder
 from wenet_uio.models.losses import LossWeights
 from wenet_uio.models.speech_model import Vocabulary
 
@@ -40,6 +42,7 @@ class Whisper(ASRModel):
         tokens: WhisperTokens,
         languages: Sequence[str],
         weights: LossWeights = LossWeights(),  # noqa: B008 - frozen
+        window: Window | None = None,
     ) -> None:
         """Join the parts of the model.
 
@@ -47,10 +50,15 @@ class Whisper(ASRModel):
             tokens: the special tokens of the model.
             languages: codes of the languages that training utterances without a field `lang` may
                 have.
+            window: what the encoder hears, if training utterances lack the silence behind them.
         """
         super().__init__(encoder, decoder, vocabulary, conf, weights)
         self.tokens = tokens
         self.languages = languages if tokens.multilingual else tokens.languages
+        self.window = window
+        if window is not None:
+            assert isinstance(encoder, LayeredEncoder), "training_window checks it"
+            self.training_encoder = SilenceEncoder(encoder, window)
 
     def prompts(
         self, texts: Sequence[str], fields: Sequence[Mapping[str, Any]], keys: Sequence[str] = ()
@@ -76,6 +84,18 @@ class Whisper(ASRModel):
                 raise ValueError(message) from None
 
         return torch.tensor(prompts).to(self.ctc.ctc_lo.weight.device, non_blocking=True)
+
+    def input_lengths(self, feats_lengths: torch.Tensor) -> torch.Tensor:
+        """Return the lengths (B,) of training utterances, with the frames of silence that are kept."""
+        if self.window is None:
+            return feats_lengths
+        return 2 * self.window.kept_frames(feats_lengths)
+
+    def memory_mask(self, lengths: torch.Tensor, size: int) -> torch.Tensor:
+        """As of ASRModel; frames of the silence count as often as those that they stand for."""
+        if self.window is None:
+            return super().memory_mask(lengths, size)
+        return self.window.log_weights(lengths, size)
 
     @property
     def prompt_length(self) -> int:
@@ -120,7 +140,16 @@ def build(config: Config, encoder: Encoder, vocabulary: Vocabulary) -> Whisper:
     tokens = WhisperTokens.of(config.tokenizer_conf)
     languages = config.dataset_conf.language_conf.limited_langs
     weights = LossWeights.of(config)
-    return Whisper(encoder, decoder, vocabulary, config.model_conf, tokens, languages, weights)
+    return Whisper(
+        encoder,
+        decoder,
+        vocabulary,
+        config.model_conf,
+        tokens,
+        languages,
+        weights,
+        training_window(config, encoder),
+    )
 
 
 def config_vocabulary(config: Config) -> Vocabulary:
