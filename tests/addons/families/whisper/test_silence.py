@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import os
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +29,10 @@ from wenet_uio.addons.families.whisper.silence import (
 from wenet_uio.bin import recognize, train, transcribe
 from wenet_uio.config.dataset import LogMelSpectrogramConf
 from wenet_uio.dataset.chain.fbank import log_mel_spectrogram
+from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.models.layered_encoder import LayeredEncoder
 from wenet_uio.models.lengths import encoder_lengths
+from wenet_uio.prepare.list_making import make_raw_list
 
 WINDOW = Window(1500)
 PADDED = LogMelSpectrogramConf(num_mel_bins=8, pad_or_trim=True)
@@ -258,3 +262,31 @@ def test_a_run_without_padding_stays_so_in_the_next_training(
     of_training = [frames for training, frames in heard if training]
     assert sorted(of_training) == sorted(2 * lengths)
     assert max(frames for _, frames in heard) < 50
+
+
+@pytest.mark.all
+def test_a_published_whisper_before_its_training_reads_what_transcribe_of_the_source_reads(
+    home: Path, corpora: Path
+) -> None:
+    """The folder is given; it has weights and vocabulary of OpenAI's tiny.en."""
+    source = os.environ.get("WENET_UIO_MODELS")
+    if not source:
+        pytest.skip("WENET_UIO_MODELS is not set")
+
+    with open(corpora / "voices/transcripts.tsv", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file, delimiter="\t") if row["lang"] == "en"]
+    files = {row["key"]: corpora / "voices" / row["wav"] for row in rows[:6]}
+    lines = [RawLine(row["key"], str(files[row["key"]]), row["txt"]) for row in rows[:6]]
+    assert make_raw_list(lines[:3], home / "train.list") == []
+    assert make_raw_list(lines[3:], home / "cv.list") == []
+    fine_tune(source, "exp", "max_steps=1")
+
+    before = yaml.safe_load((home / "exp/init.yaml").read_text())
+    assert before["loss_dict"]["th_accuracy"] > 0.5
+    as_published = wenet_uio.load_model("exp/from", device="cpu")
+    (home / "exp/init.pt").rename(home / "exp/final.pt")
+    as_before = wenet_uio.load_model("exp", device="cpu")
+    for path in files.values():
+        text = as_published.transcribe(path, beam_size=1).text
+        assert len(text) > 10
+        assert as_before.transcribe(path, beam_size=1).text == text
