@@ -8,7 +8,7 @@ import pytest
 
 import wenet_uio
 from tests.addons.listen.conftest import RATE, write_model
-from tests.addons.listen.test_live import finals, heard, run
+from tests.addons.listen.test_live import events_of, finals, run
 from tests.addons.listen.tone_model import tones, write_tone_model
 from tests.support.search.noisy_speech import noise, spread
 from wenet_uio.addons.listen.endpoint import WENET_RULES
@@ -35,7 +35,7 @@ def no_silero(monkeypatch):
 def test_utterances_end_after_what_follows_the_last_token_without_a_detector(
     hears_tones, no_silero
 ):
-    events = heard(hears_tones.live(), tones("1ab2c7dd"))
+    events = events_of(hears_tones.live(), tones("1ab2c7dd"))
     found = finals(events)
     assert [(each.texts[0], each.rule) for each in found] == [
         ("ab", "rule2"),
@@ -54,12 +54,12 @@ def test_utterances_end_after_what_follows_the_last_token_without_a_detector(
 def test_a_long_utterance_is_joined_from_windows_and_ends_all_the_same(hears_tones, no_silero):
     text = "abcdabdcab"
     found = finals(
-        heard(hears_tones.live(window=2.0, overlap=0.8, **FAST), tones(text + "2" + text + "1"))
+        events_of(hears_tones.live(window=2.0, overlap=0.8, **FAST), tones(text + "2" + text + "1"))
     )
     assert [each.texts[0] for each in found if each.texts[0]] == [text, text]
     assert found[1].segment.start == pytest.approx(5.5, abs=0.6)
     once = finals(
-        heard(
+        events_of(
             hears_tones.live(window=2.0, overlap=0.8, endpoints={}, **FAST),
             tones(text + "1" + text),
         )
@@ -73,7 +73,7 @@ def test_windows_of_several_streams_are_decoded_together(hears_tones, no_silero)
         tones("1" + "".join(draw.choices("abcd23", k=8)) + "1", seed=number) for number in range(4)
     ]
     expected = [
-        [each.segment.text for each in finals(heard(hears_tones.live(**FAST), samples))]
+        [each.segment.text for each in finals(events_of(hears_tones.live(**FAST), samples))]
         for samples in inputs
     ]
     assert len(set(map(tuple, expected))) == 4
@@ -85,7 +85,7 @@ def test_windows_of_several_streams_are_decoded_together(hears_tones, no_silero)
 def test_a_stream_may_end_with_a_full_window(hears_tones, no_silero, endpoints):
     samples = tones("1abcd")[: 2 * RATE]
     stream = hears_tones.live(window=2.0, endpoints=endpoints)
-    assert [each.texts[0] for each in finals(heard(stream, samples, packet=len(samples)))] == [
+    assert [each.texts[0] for each in finals(events_of(stream, samples, packet=len(samples)))] == [
         "abc"
     ]
 
@@ -96,8 +96,8 @@ def test_samples_that_arrive_at_once_have_the_text_of_those_that_arrive_slowly(
     samples = tones("1abc2dcb2a1")
     for endpoints in ({}, WENET_RULES):
         options = {"endpoints": endpoints, "window": 3.0, **FAST}
-        slow = finals(heard(hears_tones.live(**options), samples))
-        fast = finals(heard(hears_tones.live(**options), samples, packet=len(samples)))
+        slow = finals(events_of(hears_tones.live(**options), samples))
+        fast = finals(events_of(hears_tones.live(**options), samples, packet=len(samples)))
         assert [each.texts for each in slow] == [each.texts for each in fast]
 
 
@@ -112,7 +112,7 @@ def test_a_voice_detector_finds_the_pauses_of_speech_in_noise(corpora, tmp_path)
     samples = (samples + noise(len(samples), -54)).astype(np.float32)
     stream = recogniser.live(sample_rate=rate, **FAST)
     assert isinstance(stream, WindowStream)
-    found = finals(heard(stream, samples))
+    found = finals(events_of(stream, samples))
     ends = [each.segment.end for each in found if each.rule == "rule2"]
     for start, end in times:  # every digit is in one utterance, and its pause ends it
         assert not [at for at in ends if start < at < end + 0.9]
