@@ -18,7 +18,7 @@ from wenet_uio.addons.listen.example_choice import (
     choose_examples,
     choose_sentences,
     few_words,
-    hear_share,
+    hear_shares,
     is_plain,
 )
 from wenet_uio.addons.listen.examples import Examples, read_examples, write_examples
@@ -48,7 +48,8 @@ def home(tmp_path_factory):
 def heard(home):
     """The texts that the model reads."""
     recogniser = load_recogniser(home / "exp")
-    return hear_share(recogniser, home / "dev/data.list", "raw", None, "cpu")
+    (share,) = hear_shares(recogniser, home / "dev/data.list", "raw", None, "cpu")
+    return share
 
 
 def write_texts(path, texts):
@@ -122,6 +123,23 @@ def test_five_sentences_are_spread_over_the_set():
 )
 def test_sentences_have_no_names_of_files_tags_or_control_characters(text, plain):
     assert is_plain(text) == plain
+
+
+def test_no_more_of_a_large_set_is_recognised_than_is_needed(home, tmp_path):
+    lines = (home / "dev/data.list").read_text().splitlines()
+    repeated = [
+        json.dumps(json.loads(line) | {"key": f"{copy}-{number}"})
+        for copy in range(30)
+        for number, line in enumerate(lines)
+    ]
+    (tmp_path / "data.list").write_text("\n".join(repeated) + "\n")
+    recogniser = load_recogniser(home / "exp")
+    shares = list(hear_shares(recogniser, tmp_path / "data.list", "raw", None, "cpu"))
+    assert [len(share) for share in shares] == [32, 32, 32, 24]
+    assert len({key for share in shares for key in share}) == 120
+    copies = [int(key.partition("-")[0]) for key in shares[0]]
+    assert min(copies) < 5
+    assert max(copies) > 24  # spread over the set
 
 
 def test_words_are_named_only_if_they_are_few():

@@ -236,7 +236,7 @@ def test_a_dropped_file_is_transcribed_and_its_name_is_shown_as_text(visitor, ho
 
 
 @pytest.mark.all
-def test_several_files_are_transcribed_in_order_and_a_broken_file_says_why(
+def test_several_files_are_transcribed_in_order_and_a_broken_file_says_so(
     visitor, home, recording, tmp_path
 ):
     broken, empty = tmp_path / "broken.wav", tmp_path / "empty.wav"
@@ -247,7 +247,7 @@ def test_several_files_are_transcribed_in_order_and_a_broken_file_says_why(
     page.wait_for_selector(".segment")
     failed = page.locator("[data-failed] .progress").all_inner_texts()
     assert failed[0] == "The file is empty."  # the newest recording is the first
-    assert failed[1].startswith("The server cannot read this file: ")
+    assert failed[1].startswith("The server cannot read this file.")
     assert words_of(page) == SPOKEN
 
 

@@ -69,6 +69,7 @@ def test_both_languages_have_the_same_texts_with_the_same_values():
     assert len(english) > 90
     for key, text in english.items():
         values = set(re.findall(r"\{(\w+)\}", text)) - {"reason"}  # that of the server is English
+        assert ("{reason}" in text) == (key == "refused")
         assert set(re.findall(r"\{(\w+)\}", chinese[key])) == values, key
     same = {key for key, text in english.items() if text == chinese[key]}
     assert same == {"srt", "vtt", "wordTimes"}

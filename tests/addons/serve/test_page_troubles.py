@@ -98,7 +98,7 @@ def test_the_text_of_a_file_appears_segment_by_segment_with_the_percentage(
 
 
 @pytest.mark.all
-def test_a_file_that_fails_within_keeps_the_text_so_far_and_says_why(
+def test_a_file_that_fails_within_keeps_the_text_so_far_and_says_so(
     visitor, recogniser, recording, monkeypatch
 ):
     def fail():
@@ -111,7 +111,7 @@ def test_a_file_that_fails_within_keeps_the_text_so_far_and_says_why(
         page.wait_for_selector("[data-failed]")
         assert page.locator(".segment").count() == 1
         words = page.locator(".progress").inner_text()
-    assert words == "The server cannot read this file: the file ends early"
+    assert words == "The server cannot read this file. It may be damaged, or it is no recording."
 
 
 @pytest.mark.all

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -29,8 +29,10 @@ from wenet_uio.search.types import DecodeOptions
 from wenet_uio.text.table import read_table
 from wenet_uio.train.distributed import World
 
-BATCH, MOST_BATCHES = 8, 16
-"""Utterances of a batch, and batches of the development set that are recognised, spread over it."""
+BATCH, SHARE = 8, 4
+"""Utterances of a batch, and batches of a share of the development set, spread over it."""
+MOST_SHARES = 4
+"""Shares that are recognised, until there are enough sentences."""
 FEWEST_GOOD = 3
 """Sentences; with fewer, less usual ones are taken, too."""
 USUAL_WORDS = range(3, 11)
@@ -72,32 +74,36 @@ def choose_examples(
     texts = read_table(Path(dev, "text"))
     recogniser = load_recogniser(run, trust_code=trust_code)
     language = languages[0] if len(languages) == 1 else None
-    heard = hear_share(recogniser, Path(dev, "data.list"), data_type, language, device)
-    right = [
-        text
-        for key, text in texts.items()
-        if key in heard and _words_of(heard[key]) == _words_of(text)
-    ]
-
     learned = _training_texts(run)
     counted = Counter[str]()
     for text in (*texts.values(), *islice(_lines_of(learned), MOST_COUNTED)):
         counted.update(_words_of(text))
 
+    heard: dict[str, str] = {}
+    sentences: list[str] = []
+    for share in hear_shares(recogniser, Path(dev, "data.list"), data_type, language, device):
+        heard |= share
+        right = [
+            text
+            for key, text in texts.items()
+            if key in heard and _words_of(heard[key]) == _words_of(text)
+        ]
+        sentences = choose_sentences(right, counted)
+        if len(sentences) == MOST_SENTENCES:
+            break
+
     return Examples(
-        sentences=tuple(choose_sentences(right, counted)),
+        sentences=tuple(sentences),
         words=tuple(few_words(_lines_of(learned))),
         languages=tuple(languages),
     )
 
 
-def hear_share(
+def hear_shares(
     recogniser: Recogniser, data_list: Path, data_type: DataType, language: str | None, device: str
-) -> dict[str, str]:
-    """Recognise a share of a list that is spread over it.
-
-    Returns:
-        {key: text}.
+) -> Iterator[dict[str, str]]:
+    """Recognise a list share by share, and yield {key: text} of each; a share is spread over the
+    list.
     """
     loader = build_loader(
         data_list,
@@ -108,17 +114,18 @@ def hear_share(
         options=LoaderOptions(rank=0, world_size=1, num_workers=0),
     )
     batches = math.ceil(loader.corpus.num_samples / BATCH)
-    shares = max(1, math.ceil(batches / MOST_BATCHES))
+    shares = max(1, math.ceil(batches / SHARE))
 
     model, world = recogniser.model, World.from_environment(device)
     mode = usual_mode(model.family, possible_modes(model))
     has_language = "language" in model.family.decoding.options
     options = DecodeOptions(language=language if has_language else None)
     options = resolve_dtype(options, recogniser.config, world.device)
-    recognition = recognize(
-        recogniser, loader.share(0, shares), Search([mode], options, []), device=world.device
-    )
-    return recognition.texts[mode]
+    search = Search([mode], options, [])
+    for first in range(min(shares, MOST_SHARES)):
+        batches_of_share = loader.share(first, shares)
+        recognition = recognize(recogniser, batches_of_share, search, device=world.device)
+        yield recognition.texts[mode]
 
 
 def _training_texts(run: str | Path) -> Path | None:

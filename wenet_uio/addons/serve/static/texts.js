@@ -1,6 +1,6 @@
 /**
  * Every word of the page, in each of its languages: the first of them that the browser wants, or English. A value in braces is filled
- * in. {reason} is in the words of the server, which are English: texts of other languages leave it out.
+ * in. {reason} is in the words of the server, which are English and for developers: it stands in no other text.
  */
 
 export const TEXTS = {
@@ -104,7 +104,7 @@ export const TEXTS = {
     notReadable: "The file cannot be read. Is it a folder?",
 
     refused: "The server refused: {reason}",
-    refused_audio: "The server cannot read this file: {reason}",
+    refused_audio: "The server cannot read this file. It may be damaged, or it is no recording.",
     refused_channel: "The recording does not have the chosen channel.",
     refused_empty: "The file is empty.",
     refused_failed: "The server failed at this recording. Try it again.",
