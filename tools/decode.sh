@@ -70,6 +70,15 @@ if [[ $before == true && -e $dir/init.yaml ]]; then # validation before the firs
 fi
 python -m wenet_uio.bin.average_model --dst_model "$dir/avg.pt" --src_path "$dir" "${chosen[@]}"
 [[ -n $nproc ]] || nproc=$(num_gpus)
+# recognise CONFIG WEIGHTS LIST FOLDER OPTION…: decodes a data list
+recognise() {
+  local config=$1 weights=$2 list=$3 out=$4
+  shift 4
+  python -m wenet_uio.bin.recognize --modes "${modes[@]}" --config "$config" --checkpoint "$weights" \
+    --data_type "$data_type" --test_data "$list" --beam_size 10 --batch_size 32 --ctc_weight 0.3 \
+    --nproc "$((nproc > 0 ? nproc : 1))" --result_dir "$out" "${more[@]}" "$@"
+}
+
 # decode CONFIG WEIGHTS FOLDER: decodes and scores each part; with several parts, each has its own folder in FOLDER
 decode() {
   local part out lm=()
@@ -83,9 +92,7 @@ decode() {
       log "$part"
       out+=/$part
     fi
-    python -m wenet_uio.bin.recognize --modes "${modes[@]}" --config "$1" --checkpoint "$2" \
-      --data_type "$data_type" --test_data "data/$part/data.list" --beam_size 10 --batch_size 32 --ctc_weight 0.3 \
-      --nproc "$((nproc > 0 ? nproc : 1))" --result_dir "$out" "${more[@]}" "${lm[@]}"
+    recognise "$1" "$2" "data/$part/data.list" "$out" "${lm[@]}"
     score.sh --ref "data/$part/text" --dir "$out" --modes "${modes[*]}" --char "$char" --language "$language" \
       --ignored_words "$ignored_words"
   done
@@ -124,6 +131,15 @@ fi
 decode "$config" "$dir/avg.pt" "$results"
 if [[ $examples == false ]]; then rm -f "$dir/examples.yaml"; fi
 if python -c 'import wenet_uio.addons.publish' 2>/dev/null; then # the add-on that writes reports may be gone
+  if [[ -e data/dev/data.list && -e data/dev/text ]]; then # the first of dev tell how far confidences are to be trusted
+    sample=$results/calibration
+    mkdir -p "$sample"
+    if [[ $data_type == raw ]]; then first=100; else first=1; fi # utterances, or tar archives
+    head -n "$first" data/dev/data.list >"$sample/data.list"
+    cp data/dev/text "$sample/text"
+    log "confidences of dev ($sample)"
+    recognise "$config" "$dir/avg.pt" "$sample/data.list" "$sample" --token_times
+  fi
   examples_of=()
   if [[ $examples == true && -e data/dev/text && -e data/dev/data.list ]] && python -c 'import wenet_uio.addons.listen' 2>/dev/null; then
     examples_of=(--examples_of data/dev --data_type "$data_type")

@@ -278,6 +278,9 @@ def test_decoding_shows_the_error_rates_before_and_after(home: Path, kind: str) 
     assert "Before and after fine-tuning" in report
     last_line = done.stdout.splitlines()[-1]
     assert re.match(rf"tuned: {mode}: as written .* normalised .* writing is .* hearing", last_line)
+    sure = json.loads((home / "tuned/calibration/attention/nbest.jsonl").open().readline())
+    assert sure["key"] == lines[0]["key"]
+    assert ("calibration error" in report) == bool(sure["hypotheses"][0]["words"])
 
 
 def test_a_training_that_makes_the_model_worse_warns_and_the_average_is_the_model_before(

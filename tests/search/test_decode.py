@@ -174,6 +174,27 @@ def test_the_confidence_of_the_decoder_does_not_depend_on_the_length_penalty(sto
         assert 0 < confidence <= 1
 
 
+@pytest.mark.parametrize("stored", ["conformer", "u2pp_conformer"], indirect=True)
+def test_the_decoder_gives_each_token_its_probability_in_each_mode_with_a_decoder(stored):
+    """Compared with one call of the decoder for the text that was found."""
+    model, outputs = stored
+    inputs = (outputs["feats"], outputs["feats_lengths"])
+    modes = ("attention", "joint_ctc_attention", "attention_rescoring")
+    results = decode(model, *inputs, modes, DecodeOptions(beam_size=3, token_times=True))
+    with torch.inference_mode():
+        encoder_out, frames = model.encode(*inputs)
+        for mode in modes:
+            for row, nbest in enumerate(results[mode]):
+                memory = encoder_out[row : row + 1, : frames[row]]
+                for hypothesis in nbest:
+                    tokens = torch.tensor([[model.sos, *hypothesis.tokens]])
+                    lengths = torch.tensor([tokens.size(1)])
+                    log_probs, _ = model.forward_attention_decoder(tokens, lengths, memory, 0.0)
+                    expected = log_probs[0, :-1].gather(1, tokens[0, 1:, None]).exp()
+                    found = hypothesis.token_confidences
+                    assert found == pytest.approx(expected.flatten().tolist(), rel=1e-3), mode
+
+
 @pytest.mark.parametrize("stored", KINDS, indirect=True)
 def test_audio_too_short_for_a_frame_gives_an_empty_hypothesis_and_does_not_change_others(stored):
     model, outputs = stored

@@ -58,6 +58,7 @@ def attention_beam_search(
     # One empty hypothesis of each utterance; an utterance without frames has no tokens.
     scores = torch.zeros(batch, 1, device=device)
     history = torch.empty(batch, 1, 0, dtype=torch.int64, device=device)
+    gains = torch.empty(batch, 1, 0, device=device)  # what the decoder adds with each token
     ended = ((lengths == 0) | (limits <= 0)).unsqueeze(1)
 
     for step in range(1, most_steps + 1):
@@ -69,10 +70,11 @@ def attention_beam_search(
         num_units = log_probs.size(2)
         if ctc is None:
             best, candidates = log_probs.topk(min(beam_size, num_units), dim=2)
+            decoder_gains = best
         else:
             count = min(_CANDIDATES * beam_size, num_units)
-            best, candidates = _best_candidates_and_eos(log_probs, count, model.eos)
-            best = ctc.combine(best, candidates, tokens)
+            decoder_gains, candidates = _best_candidates_and_eos(log_probs, count, model.eos)
+            best = ctc.combine(decoder_gains, candidates, tokens)
 
         # The best hypotheses of each utterance, (B, K)
         best, candidates = _extend_ended_by_eos(best, candidates, ended, model.eos)
@@ -85,6 +87,8 @@ def attention_beam_search(
             ctc.choose(choice)
 
         history = torch.cat((_select_rows(history, parents), tokens.unsqueeze(2)), dim=2)
+        new_gains = decoder_gains.flatten(1).gather(1, choice).unsqueeze(2)
+        gains = torch.cat((_select_rows(gains, parents), new_gains), dim=2)
         ended = (tokens == model.eos) | (step >= limits).unsqueeze(1)
         settled = _is_settled(scores, ended, _count_tokens(history, model.eos), limits, options)
         scores = scores.masked_fill(settled & ~ended, -torch.inf)
@@ -92,7 +96,7 @@ def attention_beam_search(
         if bool(ended.all()):
             break
 
-    nbests = _ranked_hypotheses(history, scores, model.eos, options.length_penalty)
+    nbests = _ranked_hypotheses(history, gains, scores, model.eos, options.length_penalty)
     if ctc is not None:
         return nbests  # a score with a part of CTC tells no confidence of the decoder
 
@@ -172,17 +176,22 @@ def _extend_ended_by_eos(
 
 
 def _select_rows(history: torch.Tensor, parents: torch.Tensor) -> torch.Tensor:
-    """Return rows `parents` (B, K2) of history (B, K, U): (B, K2, U)."""
+    """Return rows `parents` (B, K2) of a history (B, K, U): (B, K2, U)."""
     return history.gather(1, parents.unsqueeze(2).expand(-1, -1, history.size(2)))
 
 
 def _ranked_hypotheses(
-    history: torch.Tensor, scores: torch.Tensor, eos: int, length_penalty: float
+    history: torch.Tensor,
+    gains: torch.Tensor,
+    scores: torch.Tensor,
+    eos: int,
+    length_penalty: float,
 ) -> list[NBest]:
     """Return the hypotheses of each utterance, best first, without eos and the impossible ones.
 
     Args:
         history: (B, K, U) tokens.
+        gains: (B, K, U) log-probabilities of the decoder for them.
         scores: (B, K) log-probabilities.
         eos: fills the tokens of a hypothesis after its end.
         length_penalty: hypotheses are compared by score / tokens ** length_penalty.
@@ -190,13 +199,16 @@ def _ranked_hypotheses(
     final_scores = scores / _count_tokens(history, eos) ** length_penalty
     final_scores, order = final_scores.sort(dim=1, descending=True, stable=True)
     tokens = _select_rows(history, order).cpu().numpy()
+    probabilities = _select_rows(gains, order).double().exp().cpu().numpy()
 
     nbests: list[NBest] = []
-    for tokens_of_nbest, scores_of_nbest in zip(tokens, final_scores.tolist(), strict=True):
+    for rows in zip(tokens, probabilities, final_scores.tolist(), strict=True):
         nbest = []
-        for row, score in zip(tokens_of_nbest, scores_of_nbest, strict=True):
+        for row, confidences, score in zip(*rows, strict=True):
             if score > -torch.inf:
-                nbest.append(Hypothesis(tuple(row[row != eos].tolist()), score))
+                is_text = row != eos
+                text, sure = tuple(row[is_text].tolist()), tuple(confidences[is_text].tolist())
+                nbest.append(Hypothesis(text, score, decoder_confidences=sure))
         nbests.append(nbest)
 
     return nbests

@@ -16,6 +16,7 @@ from wenet_uio.base.messages import hides_bar
 from wenet_uio.base.uris import shown
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.types import Batch, SampleRef, Skipped
+from wenet_uio.search.confidence import rounded_confidence, word_confidence
 from wenet_uio.search.decode import Search, check_search, decode
 from wenet_uio.search.modes import check_parts
 from wenet_uio.search.recogniser import FrameClock, Recogniser
@@ -129,11 +130,12 @@ def hypothesis_record(
 ) -> dict[str, Any]:
     """Return a hypothesis as an object of nbest.jsonl.
 
-    The object has `text` and `score`. If the hypothesis has token times, the object also has
-    `confidence` (absent without tokens) and `tokens`, each with `token`, `time` in seconds and
-    `confidence`. Without token times, the mode attention has the `confidence` of the decoder. From a
-    decoder with a prompt come `language`, and with timestamps `segments`, each with `start` and
-    `end` in seconds (null: the end of the utterance) and `text`.
+    The object has `text` and `score`. If the probabilities of the tokens are known, the object also
+    has `words`, each with `word` and `confidence`. If the hypothesis has token times, the object also
+    has `confidence` (absent without tokens) and `tokens`, each with `token`, `time` in seconds and
+    `confidence`. In the mode attention, `confidence` is that of the decoder, also without token
+    times. From a decoder with a prompt come `language`, and with timestamps `segments`, each with
+    `start` and `end` in seconds (null: the end of the utterance) and `text`.
     """
     values: dict[str, Any] = {
         "text": tokenizer.detokenize(hypothesis.tokens),
@@ -152,22 +154,30 @@ def hypothesis_record(
             for span in hypothesis.spans
         ]
 
-    confidence = hypothesis.confidence
-    if hypothesis.frames is None:
-        confidence = hypothesis.decoder_confidence
+    confidence = hypothesis.decoder_confidence
+    if confidence is None:
+        confidence = hypothesis.confidence
     if confidence is not None:
-        values["confidence"] = round(confidence, 4)
+        values["confidence"] = rounded_confidence(confidence)
 
+    confidences = hypothesis.token_confidences
+    if confidences is None:
+        return values
+
+    values["words"] = [
+        {"word": word, "confidence": rounded_confidence(word_confidence(confidences[first:last]))}
+        for word, first, last in tokenizer.words(hypothesis.tokens)
+    ]
     if hypothesis.frames is not None:
-        assert hypothesis.confidences is not None, "frames and confidences come together"
-        tokens = zip(hypothesis.tokens, hypothesis.frames, hypothesis.confidences, strict=True)
         values["tokens"] = [
             {
                 "token": tokenizer.symbol(token),
                 "time": round(clock.middle(frame), 3),
-                "confidence": round(confidence, 4),
+                "confidence": rounded_confidence(confidence),
             }
-            for token, frame, confidence in tokens
+            for token, frame, confidence in zip(
+                hypothesis.tokens, hypothesis.frames, confidences, strict=True
+            )
         ]
 
     return values

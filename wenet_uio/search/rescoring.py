@@ -54,17 +54,23 @@ def attention_rescoring(
         utterances += [utterance] * len(nbest)
 
     scores: list[float] = []
+    confidences: list[tuple[float, ...]] = []
     size = _count_scored_together(model, hypotheses, starts.size(1))
     for first in range(0, len(hypotheses), size):
         rows = torch.tensor(utterances[first : first + size], device=encoder_out.device)
         tokens = [hypothesis.tokens for hypothesis in hypotheses[first : first + size]]
         memory = encoder_out[rows], lengths[rows]
-        scores += _decoder_scores(model, tokens, memory, reverse_weight, starts[rows]).tolist()
+        totals, log_probs = _decoder_scores(model, tokens, memory, reverse_weight, starts[rows])
+        scores += totals.tolist()
+        for row, text in zip(log_probs.double().exp().tolist(), tokens, strict=True):
+            confidences.append(tuple(row[: len(text)]))
 
     rescored: list[NBest] = [[] for _ in nbests]
-    for utterance, hypothesis, score in zip(utterances, hypotheses, scores, strict=True):
+    for utterance, hypothesis, score, sure in zip(
+        utterances, hypotheses, scores, confidences, strict=True
+    ):
         combined = score + ctc_weight * hypothesis.score
-        rescored[utterance].append(replace(hypothesis, score=combined))
+        rescored[utterance].append(replace(hypothesis, score=combined, decoder_confidences=sure))
 
     for nbest in rescored:
         nbest.sort(key=lambda hypothesis: hypothesis.score, reverse=True)
@@ -87,8 +93,10 @@ def _decoder_scores(
     encoded: tuple[torch.Tensor, torch.Tensor],
     reverse_weight: float,
     prompts: torch.Tensor,
-) -> torch.Tensor:
-    """Return the log-probability (N,) of each token sequence with eos, after its prompt (N, P)."""
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the log-probability (N,) of each token sequence with eos, after its prompt (N, P), and
+    those of its tokens and eos by the left-to-right decoder (N, U + 1).
+    """
     memory, memory_lengths = encoded
     lengths = torch.tensor([len(row) for row in tokens], device=memory.device) + prompts.size(1)
     rows = [torch.tensor(row, dtype=torch.int64) for row in tokens]
@@ -102,20 +110,21 @@ def _decoder_scores(
 
     # The first token that counts follows the last one of the prompt.
     first = prompts.size(1) - 1
-    scores = _sum_next_scores(
+    log_probs = _next_log_probs(
         forward_logits[:, first:], hyps[:, first:], lengths - first, model.eos
     )
+    scores = log_probs.sum(dim=1)
     if reverse_weight > 0:
-        reverse_scores = _sum_next_scores(backward_logits, reverse, lengths, model.eos)
+        reverse_scores = _next_log_probs(backward_logits, reverse, lengths, model.eos).sum(dim=1)
         scores = (1 - reverse_weight) * scores + reverse_weight * reverse_scores
 
-    return scores
+    return scores, log_probs
 
 
-def _sum_next_scores(
+def _next_log_probs(
     logits: torch.Tensor, hyps: torch.Tensor, lengths: torch.Tensor, eos: int
 ) -> torch.Tensor:
-    """Sum the log-probabilities of the next tokens in each sequence.
+    """Return the log-probabilities of the next tokens in each sequence; 0 after its end.
 
     Args:
         logits: (N, U, V).
@@ -123,8 +132,8 @@ def _sum_next_scores(
         lengths: (N,) tokens of each sequence.
 
     Returns:
-        (N,).
+        (N, U).
     """
     following = torch.nn.functional.pad(hyps[:, 1:], (0, 1), value=eos)  # next token of each token
     values = logits.float().log_softmax(dim=-1).gather(2, following.unsqueeze(2)).squeeze(2)
-    return values.masked_fill(~length_mask(lengths, hyps.size(1)), 0.0).sum(dim=1)
+    return values.masked_fill(~length_mask(lengths, hyps.size(1)), 0.0)

@@ -44,6 +44,9 @@ class Hypothesis:
     CTC path exists."""
     confidences: tuple[float, ...] | None = None
     """Probability of each token at its frame; None exactly if `frames` is None."""
+    decoder_confidences: tuple[float, ...] | None = None
+    """Probability that the attention decoder gives each token after those before it; None in modes
+    without the decoder."""
     spans: tuple[TimeSpan, ...] | None = None
     """Where the decoder places its text; None without `timestamps`."""
     language: str | None = None
@@ -51,6 +54,13 @@ class Hypothesis:
     decoder_confidence: float | None = None
     """Geometric mean of the probabilities that the attention decoder gives the tokens and eos; None
     in modes other than attention, and without tokens."""
+
+    @property
+    def token_confidences(self) -> tuple[float, ...] | None:
+        """Probability of each token, of the part of the model that chose it; None: not known."""
+        if self.decoder_confidences is not None:
+            return self.decoder_confidences
+        return self.confidences
 
     @property
     def confidence(self) -> float | None:

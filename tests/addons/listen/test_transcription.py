@@ -123,6 +123,27 @@ def test_a_word_begins_with_its_first_letter_not_with_the_space_in_the_pause_bef
     assert [len(word.tokens) for word in words] == [2, 2]
 
 
+def test_what_is_not_known_of_a_word_is_null_and_no_part_of_a_mean():
+    spelling = Spelling()
+    whole = Segment(0.0, 2.0)
+    tokens = spelling.tokens(Hypothesis((1, 0, 2), -3.0), whole)
+    assert [token.confidence for token in tokens] == [None] * 3
+    (first, second) = spelling.segment(Passage(whole, tokens)).words
+    assert (first.confidence, second.confidence) == (None, None)
+    assert second.to_dict()["confidence"] is None
+
+    half = [tokens[0]._replace(confidence=0.9), *tokens[1:]]
+    (first, second) = spelling.segment(Passage(whole, half)).words
+    assert (first.confidence, second.confidence) == (0.9, None)
+
+
+def test_a_word_of_many_improbable_tokens_is_written_with_a_confidence_above_0():
+    tokens = [Token(1, 1.0, 1e-30) for _ in range(50)]
+    (word,) = Spelling().segment(Passage(Segment(0.0, 2.0), tokens)).words
+    assert 0 < word.confidence < 1e-4
+    assert word.to_dict()["confidence"] == 1e-4
+
+
 def test_words_with_the_same_frame_do_not_end_before_they_begin():
     tokens = [Token(1, 1.0, 1.0), Token(0, 1.0, 1.0), Token(2, 1.0, 1.0)]
     words = Spelling().segment(Passage(Segment(0.5, 1.0), tokens)).words

@@ -115,6 +115,24 @@ def test_the_tool_adds_error_rates_and_replaces_the_page(run: Path) -> None:
     assert "warning" not in done.stderr
 
 
+def test_report_and_card_show_how_far_the_confidences_of_dev_are_to_be_trusted(run: Path) -> None:
+    sample = run / "exp/calibration"
+    (sample / "rnnt_greedy_search").mkdir(parents=True)
+    (sample / "text").write_text("a the cat\nb sat\nc not decoded\n")
+    for key, words in (("a", [("the", 0.95), ("hat", 0.35)]), ("b", [("sat", 0.85)])):
+        record = [{"word": word, "confidence": confidence} for word, confidence in words]
+        line = json.dumps({"key": key, "hypotheses": [{"text": "", "words": record}]})
+        with (sample / "rnnt_greedy_search/nbest.jsonl").open("a") as file:
+            file.write(line + "\n")
+
+    done = start(run, str(ROOT / "tools/report_run.py"), "exp")
+    assert done.returncode == 0, done.stderr
+    page, card = (run / "exp/report.html").read_text(), (run / "exp/README.md").read_text()
+    # The means are (95 + 35 + 85) / 3, 2 of 3, and (5 + 35 + 15) / 3.
+    assert "<td>rnnt_greedy_search<td>3<td>71.7<td>66.7<td>18.3" in page
+    assert "| rnnt_greedy_search | 3 | 71.7 | 66.7 | 18.3 |" in card
+
+
 def test_an_unfinished_run_has_a_report_too(run: Path, tmp_path: Path) -> None:
     (tmp_path / "train.yaml").write_text((run / "exp/train.yaml").read_text())
     assert "No epoch is complete yet." in write_run_report(tmp_path).read_text()

@@ -21,7 +21,8 @@ class Token(NamedTuple):
     unit: int
     time: float
     """Seconds from the start of the recording to the middle of the token."""
-    confidence: float
+    confidence: float | None
+    """None: not known."""
     span: Segment | None = None
     """Where timestamps of the decoder place the text with this token; None without timestamps."""
     language: str | None = None

@@ -12,6 +12,7 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from wenet_uio.addons.listen.tracks import Track
+from wenet_uio.search.confidence import rounded_confidence
 
 TAIL = 0.6
 """Most seconds that the sound of a word lasts after its last token. The peaks of CTC come before
@@ -37,7 +38,8 @@ class TranscriptToken:
     """The unit as in the units file, such as `▁the` or `a`."""
     time: float
     """Middle of the token."""
-    confidence: float
+    confidence: float | None
+    """Probability of the token; None: not known."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ class TranscriptWord:
     text: str
     start: float
     end: float
-    confidence: float
-    """Mean of the confidences of the tokens."""
+    confidence: float | None
+    """Estimate that the word is right, see `word_confidence`; None: not known."""
     tokens: tuple[TranscriptToken, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -59,7 +61,7 @@ class TranscriptWord:
         return {
             "word": self.text,
             **_rounded_span(self.start, self.end),
-            "confidence": round(self.confidence, 4),
+            "confidence": rounded_confidence(self.confidence),
         }
 
 

@@ -38,6 +38,7 @@ from wenet_uio.dataset.chain.padding import pad
 from wenet_uio.dataset.dataset import build_chain
 from wenet_uio.dataset.types import Example, SkipSample
 from wenet_uio.models.arithmetic import autocast, dtype_for
+from wenet_uio.search.confidence import word_confidence
 from wenet_uio.search.decode import Search, decode, decode_encoded
 from wenet_uio.search.recogniser import Recogniser
 from wenet_uio.search.types import Hypothesis, NBest
@@ -242,7 +243,7 @@ class Transcriber:
         next_start = passage.segment.end
         for text, first, last in reversed(self.tokenizer.words(units)):
             word_tokens = tuple(tokens[first:last])
-            confidence = sum(token.confidence for token in word_tokens) / len(word_tokens)
+            confidence = word_confidence([token.confidence for token in word_tokens])
             # The token of the space before a word may be anywhere in the pause.
             letters = [token for token in word_tokens if not token.text.endswith(WORD_START)]
             first_letter = letters[0] if letters else word_tokens[0]
@@ -436,21 +437,24 @@ class Transcriber:
         They are evenly spaced if CTC has no path through them.
         """
         language = hypothesis.language
+        confidences = hypothesis.token_confidences or (None,) * len(hypothesis.tokens)
         if hypothesis.spans is not None:
             tokens: list[Token] = []
             for span in hypothesis.spans:
                 place = span_in_recording(span, segment)
-                timed = spread_evenly(hypothesis.tokens[span.first : span.last], place)
-                tokens += [Token(unit, time, 0.0, place, language) for unit, time in timed]
+                own = slice(span.first, span.last)
+                timed = spread_evenly(hypothesis.tokens[own], place)
+                for (unit, time), confidence in zip(timed, confidences[own], strict=True):
+                    tokens.append(Token(unit, time, confidence, place, language))
 
             return tokens
 
-        if hypothesis.frames is None or hypothesis.confidences is None:
-            timed = spread_evenly(hypothesis.tokens, segment)
-            return [Token(unit, time, 0.0, None, language) for unit, time in timed]
+        if hypothesis.frames is None:
+            times = [time for _, time in spread_evenly(hypothesis.tokens, segment)]
+        else:
+            times = [segment.start + self.clock.middle(frame) for frame in hypothesis.frames]
 
-        times = [segment.start + self.clock.middle(frame) for frame in hypothesis.frames]
-        measured = zip(hypothesis.tokens, times, hypothesis.confidences, strict=True)
+        measured = zip(hypothesis.tokens, times, confidences, strict=True)
         return [
             Token(unit, time, confidence, None, language) for unit, time, confidence in measured
         ]

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 import yaml
 
+from wenet_uio.addons.publish.calibrations import calibrations
 from wenet_uio.addons.publish.error_rates import (
     describe_share,
     error_rates,
@@ -196,6 +197,7 @@ class _Card:
             self._summary_section(),
             self._use_section(),
             self._rates_section(),
+            self._confidence_section(),
             self._data_section(),
             self._model_section(),
             self._training_section(),
@@ -265,6 +267,18 @@ class _Card:
             f"{section}\n\n{_markdown_table(changes.head, changes.rows)}\n\nThe second table compares with "
             "the model before fine-tuning. Hearing is the change of normalised texts, so of words; "
             "writing is the rest: case, marks and digits of the same words."
+        )
+
+    def _confidence_section(self) -> str:
+        """Return the section of confidences; empty if they were not measured."""
+        table = calibrations(self.folder)
+        if self.undecoded or not table.rows:
+            return ""
+
+        return (
+            "## Confidences\n\nThe confidences of words, and how many of the words are right. Calibration "
+            "error: mean difference between both for words of about the same confidence.\n\n"
+            + _markdown_table(table.head, table.rows)
         )
 
     def _data_section(self) -> str:

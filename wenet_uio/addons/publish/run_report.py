@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from markupsafe import Markup
 
+from wenet_uio.addons.publish.calibrations import calibrations
 from wenet_uio.addons.publish.error_rates import (
     Table,
     describe_share,
@@ -103,6 +104,7 @@ def write_run_report(folder: str | Path, tensorboard_dir: str | Path | None = No
         share=describe_share(folder),
         results=error_rates(folder),
         changes=table_of_changes(folder),
+        calibrations=calibrations(folder),
         curves=_curve_charts(series),
         observed_texts=_observed_texts(events),
         observed_pictures=_observed_pictures(events),

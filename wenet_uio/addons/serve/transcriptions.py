@@ -526,8 +526,10 @@ def _segment_fields(
 ) -> dict[str, Any]:
     """Return a segment with the fields of OpenAI's API; null where our models have no such value."""
     symbols = recogniser.recogniser.tokenizer.symbols
-    log_probs = [math.log(max(token.confidence, 1e-30)) for token in segment.tokens]
-    mean_log_prob = sum(log_probs) / len(log_probs) if log_probs else 0.0
+    confidences = [token.confidence for token in segment.tokens if token.confidence is not None]
+    log_probs = [math.log(max(confidence, 1e-30)) for confidence in confidences]
+    all_known = len(log_probs) == len(segment.tokens)
+    mean_log_prob = sum(log_probs) / max(1, len(log_probs)) if all_known else None
     text = segment.text.encode()
     compression = len(text) / len(zlib.compress(text)) if text else 0.0
     return {

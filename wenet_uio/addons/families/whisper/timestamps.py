@@ -107,6 +107,10 @@ def move_timestamps(hypothesis: Hypothesis, tokens: WhisperTokens) -> Hypothesis
     begin = tokens.ids["timestamp_begin"]
     text: list[int] = []
     marks: list[_Mark] = []
+    confidences = hypothesis.decoder_confidences
+    if confidences is not None:
+        pairs = zip(hypothesis.tokens, confidences, strict=True)
+        confidences = tuple(confidence for token, confidence in pairs if token < begin)
 
     for token in hypothesis.tokens:
         if token >= begin:
@@ -114,7 +118,12 @@ def move_timestamps(hypothesis: Hypothesis, tokens: WhisperTokens) -> Hypothesis
         else:
             text.append(token)
 
-    return replace(hypothesis, tokens=tuple(text), spans=_text_spans(marks, len(text)))
+    return replace(
+        hypothesis,
+        tokens=tuple(text),
+        spans=_text_spans(marks, len(text)),
+        decoder_confidences=confidences,
+    )
 
 
 def _text_spans(marks: list[_Mark], num_tokens: int) -> tuple[TimeSpan, ...]:
