@@ -189,17 +189,17 @@ def test_what_a_stream_hears_does_not_depend_on_the_length_of_packets(
     if rate != RATE:
         samples = resample(torch.from_numpy(samples), RATE, rate).numpy()
 
-    def events_of(packet):
+    def events_with(packet):
         stream = babble.live(sample_rate=rate, second_pass=second_pass, **CHUNKS)
         return [
             (type(event), event.texts, getattr(event, "segment", None))
             for event in events_of(stream, samples, packet)
         ]
 
-    expected = events_of(1600)
+    expected = events_with(1600)
     assert len(expected) > 2
     for packet in (160, 4800, 9600, len(samples)):
-        assert events_of(packet) == expected, packet
+        assert events_with(packet) == expected, packet
 
 
 @pytest.mark.parametrize(
