@@ -138,7 +138,7 @@ def test_the_average_of_a_fine_tuning_is_not_worse_than_its_start_where_validati
     alone = error_counts(home, "tuned/epoch_1.pt")
     assert sum(alone) > sum(before)
 
-    printed, warned = average(home)
+    printed, warned = average(home, "tuned", "--num", 1)
     after = error_counts(home, "tuned/avg.pt")
     assert after[0] <= before[0]
     assert after[1] <= before[1]

@@ -32,7 +32,10 @@ EPOCHS = 5
 NEAR = 1.25
 """An epoch counts if its validation loss is at most this times the lowest. A mean of weights is good
 where the loss is about as low at each of them; an epoch of the warm-up, say, is elsewhere. The limit
-depends on the best epoch alone: neither other epochs nor the scale of the loss change it."""
+depends on the best epoch alone, so that no other epoch changes it."""
+NEAR_ZERO = 0.1
+"""An epoch also counts if its loss is at most this above the lowest: near 0, losses of epochs that are
+equally good differ by large factors."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +97,8 @@ def choose_epochs(
 
 
 def _first_near_ones(epochs: Sequence[Epoch], num: int, folder: Path) -> list[Epoch]:
-    """Return the first `num` epochs whose validation loss is near the lowest one, see NEAR; name those
-    among the first that are not.
+    """Return the first `num` epochs whose validation loss is near the lowest one, see NEAR and
+    NEAR_ZERO; name those among the first that are not.
 
     An epoch without a recorded loss, as of runs of other packages, is taken.
     """
@@ -106,7 +109,7 @@ def _first_near_ones(epochs: Sequence[Epoch], num: int, folder: Path) -> list[Ep
             losses[epoch] = loss
 
     lowest = min(losses.values(), default=0.0)
-    limit = lowest + (NEAR - 1) * abs(lowest)
+    limit = lowest + max((NEAR - 1) * abs(lowest), NEAR_ZERO)
     far = [epoch for epoch in epochs if losses.get(epoch, lowest) > limit]
 
     left_out = [
@@ -114,9 +117,8 @@ def _first_near_ones(epochs: Sequence[Epoch], num: int, folder: Path) -> list[Ep
     ]
     if left_out:
         log.warning(
-            "%s: left out, validation loss more than %g times the lowest, %.4g: %s",
+            "%s: left out, validation loss far above the lowest, %.4g: %s",
             folder,
-            NEAR,
             lowest,
             ", ".join(left_out),
         )
