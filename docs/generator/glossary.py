@@ -103,6 +103,7 @@ MEANINGS: dict[str, str] = {
     "lm_only_scale": "Of the loss of k2, which is not available.",
     "am_only_scale": "Of the loss of k2, which is not available.",
     # dataset_conf
+    "quiet_conf": "Another length of the quiet around the speech.",
     "shift_conf": "Another place in time.",
     "reverb_conf": "Reverberation.",
     "overlap_conf": "A second utterance in the background.",

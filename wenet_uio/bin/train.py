@@ -44,6 +44,8 @@ from wenet_uio.config.command_line import (
     config_overrides,
     device_of,
 )
+from wenet_uio.config.dataset import HeardQuiet
+from wenet_uio.config.named_code import Loaded
 from wenet_uio.config.train import ENGINES
 from wenet_uio.config.without_effect import TRAIN_OPTIONS
 from wenet_uio.dataset.corpus.base import Corpus
@@ -68,7 +70,7 @@ from wenet_uio.train.distributed import (
 )
 from wenet_uio.train.engines import DEEPSPEED_CONFIG, build_engine
 from wenet_uio.train.objective import keep_kernels
-from wenet_uio.train.report import Reporter
+from wenet_uio.train.report import Reporter, only_shows
 from wenet_uio.train.run_config import check_text_is_trainable, choose_dtype, read_config
 from wenet_uio.train.start import FineTune, Fresh, Resume, WeightFiles, resume_run
 from wenet_uio.train.timing import Stopwatch
@@ -79,6 +81,9 @@ from wenet_uio.train.units import check_units
 from wenet_uio.train.watchdog import Watchdog
 
 log = logging.getLogger("wenet_uio.train")
+
+MEASURE_QUIET = Loaded("wenet_uio.addons.listen.heard_quiet:measure_quiet")
+"""`MEASURE_QUIET(loader)` returns the HeardQuiet of the training data."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -294,6 +299,8 @@ def build_trainer(
         check_units(train.corpus, tokenizer)
     require_utterances(train, cv)
     config = start.fill_in_warm_up(config, len(train))
+    if world.rank == 0 and not args.forecast:  # rank 0 alone writes the config
+        config = fill_in_quiet(config, start, train)
 
     engine = build_engine(model, config, world, args.seed, args.deepspeed_config)
     board = board_folder(folder.path, args.tensorboard_dir)
@@ -322,6 +329,21 @@ def build_trainer(
         start.load_into(trainer, allow_data_changes=args.allow_data_changes)
 
     return trainer
+
+
+def fill_in_quiet(config: Config, start: Fresh | FineTune | Resume, train: Loader) -> Config:
+    """Fill in how much quiet the model hears around speech: a new run measures it, also if the yaml
+    states that of other data.
+    """
+    heard: HeardQuiet | None = None
+    if isinstance(start, Resume):
+        heard = start.heard_quiet
+    elif MEASURE_QUIET.is_installed:
+        with only_shows("the measurement of quiet around speech"):
+            heard = MEASURE_QUIET(train)
+
+    dataset_conf = config.dataset_conf.model_copy(update={"heard_quiet": heard})
+    return config.model_copy(update={"dataset_conf": dataset_conf})
 
 
 def choose_start(

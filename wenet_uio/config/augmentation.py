@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from wenet_uio.config.base import AboveZero, Positive, Probability, Section
+from wenet_uio.config.base import AboveZero, Positive, Probability, Section, ZeroOrMore
 
 
 def _ascending(bounds: tuple[float, float]) -> tuple[float, float]:
@@ -110,6 +110,20 @@ class TrimConf(Section):
     """Frames this many dB or more below the loudest frame of the utterance are silence."""
 
 
+class QuietConf(Section):
+    """Another length of the quiet before and behind the speech: what is too long is cut, what is
+    missing is added. A model that has heard quiet finds no words in it.
+    """
+
+    prob: Probability = 0.7
+    """Share of the utterances whose quiet changes."""
+    seconds: Annotated[tuple[ZeroOrMore, ZeroOrMore], AfterValidator(_ascending)] = (0.0, 0.8)
+    """Shortest and longest quiet, drawn for each end."""
+    level: Decibels = (-75.0, -45.0)
+    """White noise under the whole utterance, in dB of full scale. A quarter of the utterances has
+    none, so that added quiet is digital silence."""
+
+
 class ShiftConf(Section):
     """Move the utterance in time; its length stays, zeros fill the gap. As `shift` of NeMo."""
 
@@ -138,6 +152,7 @@ class AugmentationKeys(Section):
 
     trim_conf: TrimConf | None = None
     """Silence cut at both ends, before `speed_perturb`; the sections below come after it."""
+    quiet_conf: QuietConf | None = None
     shift_conf: ShiftConf | None = None
     reverb_conf: ReverbConf | None = None
     overlap_conf: OverlapConf | None = None

@@ -144,6 +144,7 @@ ChainStep = Literal[
     "resample",
     "trim",
     "speed_perturb",
+    "quiet",
     "shift",
     "reverb",
     "overlap",
@@ -180,6 +181,13 @@ class LanguageConf(Section):
 
     limited_langs: Annotated[tuple[str, ...], Field(min_length=1)]
     """One language, or zh and en: the text tells which."""
+
+
+class HeardQuiet(Section):
+    """Quiet at both ends of the training utterances, after augmentation: medians, in seconds."""
+
+    before: ZeroOrMore
+    behind: ZeroOrMore
 
 
 class ViewsConf(Section):
@@ -243,6 +251,9 @@ class DatasetConf(AugmentationKeys):
     max_bad_ratio: Probability = 0.01
     """Largest share of bad utterances in an epoch; above this share the run stops. Utterances that
     could not be indexed count as bad."""
+    heard_quiet: HeardQuiet | None = None
+    """How much quiet the model knows around speech: transcription keeps as much. A new run measures
+    it; null: unknown."""
 
     @model_validator(mode="after")
     def _operators_have_features(self) -> DatasetConf:

@@ -100,8 +100,7 @@ class BatchReader(Dataset[Batch]):
         samples: list[Sample] = []
         for ref, seed, read in zip(refs, work.seeds, self._start_reads(refs), strict=True):
             try:
-                example = self.example(ref, int(seed), read)
-                example, operators = self._kind_of(ref).begin_chain(example)
+                example, operators = self.begin_sample(ref, int(seed), read)
                 samples.append(Sample(example, operators, seconds_of(example)))
             except SkipSample as skip:
                 samples.append(Sample(skip))
@@ -146,6 +145,12 @@ class BatchReader(Dataset[Batch]):
         if self._pool is None:  # threads do not survive a fork: each process makes its own
             self._pool = ThreadPoolExecutor(READERS)
         return [self._pool.submit(self.corpus.read, ref).result for ref in refs]
+
+    def begin_sample(
+        self, ref: SampleRef, seed: int, read: Callable[[], Utterance]
+    ) -> tuple[Example, Sequence[Operator]]:
+        """Read and decode one sample, see `example`; return it with the operators of its chain."""
+        return self._kind_of(ref).begin_chain(self.example(ref, seed, read))
 
     def example(self, ref: SampleRef, seed: int, read: Callable[[], Utterance]) -> Example:
         """Read and decode one sample; the chain draws its random numbers from `seed`.

@@ -19,6 +19,7 @@ from torch import nn
 from wenet_uio.base.hub_address import HubAddress, hub_address, is_hub_address
 from wenet_uio.base.run_files import OTHER_UNITS, TRAIN_CONFIG, read_starts
 from wenet_uio.config import Config, load_config
+from wenet_uio.config.dataset import HeardQuiet
 from wenet_uio.config.schedules import WarmupLrConf
 from wenet_uio.config.train import ENDLESS
 from wenet_uio.config.trust import Trust
@@ -174,6 +175,12 @@ class Resume:
     """The trained model that the run began from: `from`, and `from_commit` of a hub; else empty."""
     files: WeightFiles
     """These are not read: the run has weights of its own."""
+
+    @property
+    def heard_quiet(self) -> HeardQuiet | None:
+        """What the run has measured at its start."""
+        measured = self.state["config"]["dataset_conf"].get("heard_quiet")
+        return None if measured is None else HeardQuiet(**measured)
 
     def detach_new_ctc(self, config: Config) -> Config:
         """Take `ctc_detach_steps` of a fine-tuning from its train.yaml, if the yaml does not state it."""

@@ -4,17 +4,24 @@ import numpy as np
 import pytest
 import soundfile
 
-from wenet_uio.addons.listen import speech
-from wenet_uio.addons.listen.speech import Segment, channel_levels, cut_windows, speech_segments
+from wenet_uio.addons.listen.speech import (
+    LEAST_MARGIN,
+    MOST_MARGIN,
+    USUAL_MARGINS,
+    Margins,
+    Segment,
+    channel_levels,
+    cut_windows,
+    find_speech,
+    speech_segments,
+)
 from wenet_uio.audio.read import AudioReader
 
 RATE = 8000
 
 
-@pytest.fixture(autouse=True)
-def hardly_a_margin(monkeypatch):
-    """Segments that end where the speech ends."""
-    monkeypatch.setattr(speech, "MARGIN", 0.01)
+HARDLY = Margins(0.01, 0.01)
+"""Segments that end where the speech ends."""
 
 
 def recording(path, stretches, noise=0.0005):
@@ -26,10 +33,10 @@ def recording(path, stretches, noise=0.0005):
     return str(path)
 
 
-def cut(path, pause=0.3):
+def cut(path, pause=0.3, margins=HARDLY):
     return [
         (round(start, 2), round(end, 2))
-        for start, end in speech_segments(channel_levels(path)[0], pause)
+        for start, end in speech_segments(channel_levels(path)[0], pause, margins=margins)
     ]
 
 
@@ -47,7 +54,9 @@ def test_soft_edges_belong_to_the_speech(tmp_path):
         tmp_path / "a.wav",
         [(1, 0), (0.1, soft), (1, 0.2), (0.4, soft), (1, 0.2), (1, soft), (1, 0)],
     )
-    assert cut(path) == [(0.99, 2.26), (2.34, 3.66)]  # of the longest, 0.15 s
+    # Of the longest, 0.15 s and the margin; where the margin is small, as much all the same.
+    assert cut(path, margins=USUAL_MARGINS) == [(0.8, 2.3), (2.3, 3.85)]
+    assert cut(path) == [(0.99, 2.3), (2.3, 3.85)]
 
 
 def test_long_segments_are_cut_at_their_longest_pauses(tmp_path):
@@ -57,8 +66,8 @@ def test_long_segments_are_cut_at_their_longest_pauses(tmp_path):
     )
 
     def starts(longest):
-        segments = speech_segments(channel_levels(path)[0], 0.3, longest)
-        return [round(segment.start + speech.MARGIN, 1) for segment in segments]
+        segments = speech_segments(channel_levels(path)[0], 0.3, longest, margins=HARDLY)
+        return [round(segment.start + HARDLY.before, 1) for segment in segments]
 
     assert starts(10.0) == [1.0]
     assert starts(7.0) == [1.0, 3.2]
@@ -127,3 +136,22 @@ def test_windows_cover_a_segment_and_overlap(seconds):
     for one, two in itertools.pairwise(found):
         assert one.end - two.start == pytest.approx(4.0)
     assert len(found) == max(1, int(np.ceil((seconds - 4) / 16)))
+
+
+@pytest.mark.parametrize("level", [0.0, 0.0001, 0.001])
+@pytest.mark.parametrize("margins", [Margins(0.02, 0.3), Margins(0.5, 0.05), Margins(1.0, 1.0)])
+def test_each_end_keeps_the_quiet_that_the_model_knows(tmp_path, margins, level):
+    for before, behind in ((0.0, 0.0), (0.1, 3.0), (3.0, 0.1), (3.0, 3.0)):
+        path = recording(tmp_path / "a.wav", [(before, 0), (1, 0.2), (behind, 0)], noise=level)
+        for uncut in (0.0, 20.0):
+            ((segment, _),) = find_speech(
+                path, 0, 0.3, detector="energy", uncut=uncut, margins=margins
+            )
+            kept = before - segment.start, segment.end - before - 1
+            assert kept[0] == pytest.approx(min(before, margins.before), abs=0.035)
+            assert kept[1] == pytest.approx(min(behind, margins.behind), abs=0.035)
+
+
+def test_margins_are_neither_less_than_an_edge_is_known_nor_without_end():
+    assert Margins.of(0.0, 0.3) == (LEAST_MARGIN, 0.3)
+    assert Margins.of(0.5, 7.0) == (0.5, MOST_MARGIN)

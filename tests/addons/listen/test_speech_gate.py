@@ -20,9 +20,9 @@ def sound(stretches, noise, seed=0):
     return torch.from_numpy(samples * 32768).float()
 
 
-def passed(samples, packet=700):
+def passed(samples, packet=700, margin=LOOK_BACK):
     """The samples that a gate passes, and the gate."""
-    gate, parts = SpeechGate(RATE), []
+    gate, parts = SpeechGate(RATE, margin), []
     for start in range(0, len(samples), packet):
         parts.append(
             gate.accept(samples[start : start + packet], last=start + packet >= len(samples))
@@ -39,6 +39,15 @@ def test_what_is_passed_begins_shortly_before_the_speech(noise, quiet):
     assert max(0.0, quiet - LOOK_BACK - 0.05) <= start <= max(0.0, quiet - LOOK_BACK + 0.05)
     assert torch.equal(heard, samples[len(samples) - len(heard) :])
     assert gate.last_speech / RATE == pytest.approx(quiet + 1.0, abs=0.1)
+
+
+def test_a_model_that_knows_little_quiet_is_given_little():
+    samples = sound([(3, -200), (1.0, -25), (1.0, -200)], -70)
+    starts = [
+        3 - (len(samples) - len(passed(samples, margin=margin)[0])) / RATE
+        for margin in (0.0, 0.02, 0.1, 0.2, 1.0)
+    ]
+    assert starts == pytest.approx([0.1, 0.1, 0.2, LOOK_BACK, LOOK_BACK], abs=0.06)
 
 
 @pytest.mark.parametrize("noise", [-200, -70, -50, -40])

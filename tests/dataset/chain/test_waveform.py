@@ -3,11 +3,18 @@ import pytest
 import torch
 import torchaudio
 
-from wenet_uio.config.augmentation import CodecConf, ShiftConf, TrimConf, WhiteNoiseConf
+from wenet_uio.config.augmentation import (
+    CodecConf,
+    QuietConf,
+    ShiftConf,
+    TrimConf,
+    WhiteNoiseConf,
+)
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.dataset.chain import waveform as waveform_module
 from wenet_uio.dataset.chain.noise import WhiteNoise
 from wenet_uio.dataset.chain.waveform import (
+    ChangeQuiet,
     Resample,
     Shift,
     SpeedPerturb,
@@ -286,3 +293,54 @@ def test_the_filters_of_many_odd_rates_take_bounded_memory_and_change_no_result(
         kept = waveform_module._kept_filters
         assert sum(filters.filters.nbytes for filters in kept.values()) <= 1 << 22
         assert (8000, 16000) in kept  # it was used between all others
+
+
+def changed_quiet(waveform: torch.Tensor, seed: int, **keys) -> torch.Tensor:
+    operator = ChangeQuiet(QuietConf(**{"prob": 1.0, **keys}))
+    changed = operator(Example("u", "one", waveform, 8000, seed)).waveform
+    assert changed is not None
+    return changed
+
+
+def ends_of_tone(waveform: torch.Tensor) -> tuple[int, int]:
+    """First sample of the loud tone, and the one after its last."""
+    loud = (waveform.abs() > 1000).nonzero().flatten()
+    return int(loud[0]), int(loud[-1]) + 1
+
+
+LOUD_TONE = 10000 * torch.sin(0.3 * torch.arange(8000))
+
+
+@pytest.mark.parametrize("quiet", [0.0, 0.5, 2.0])
+@pytest.mark.parametrize("kind", [torch.float32, torch.int16])
+def test_quiet_is_cut_or_added_to_drawn_lengths_and_the_words_stay_whole(quiet, kind):
+    edge = torch.zeros(round(quiet * 8000))
+    waveform = torch.cat((edge, LOUD_TONE, edge)).to(kind)
+    seconds, levels, digital = [], [], 0
+    for seed in range(200):
+        changed = changed_quiet(waveform, seed, seconds=[0.1, 0.5], level=[-60, -50])
+        first, last = ends_of_tone(changed)
+        assert last - first == pytest.approx(8000, abs=20)
+        digital += not changed[: first - 10].any()
+        for part in (changed[: first - 10], changed[last + 10 :]):
+            if part.any():
+                levels.append(20 * np.log10(float(part.std()) / 32768))
+        seconds += [first / 8000, (len(changed) - last) / 8000]
+    # An edge of speech is known to half a frame of 2048 samples.
+    assert 0.09 < min(seconds) < 0.25 < 0.48 < max(seconds) < 0.51 + 0.16
+    assert -61.5 < min(levels) < -58 < -52 < max(levels) < -49
+    assert 25 < digital < 75
+
+
+def test_draws_of_quiet_depend_on_the_seed_alone_and_some_utterances_stay():
+    first, again, other = (changed_quiet(LOUD_TONE, seed) for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert len(first) != len(other)
+    same = [changed_quiet(LOUD_TONE, seed, prob=0.7) is LOUD_TONE for seed in range(1000)]
+    assert sum(same) == pytest.approx(300, abs=60)
+
+
+@pytest.mark.parametrize("waveform", [torch.zeros(300), torch.zeros(9000), torch.ones(1)])
+def test_quiet_around_silence_and_single_samples_is_no_error(waveform):
+    for seed in range(20):
+        assert torch.isfinite(changed_quiet(waveform, seed)).all()

@@ -20,6 +20,7 @@ from wenet_uio.dataset.ledger import Ledger, reconciled, tally
 
 MADE = {
     "trim_conf": {"top_db": 20},
+    "quiet_conf": {"prob": 0.5},
     "shift_conf": {"prob": 0.5},
     "white_noise_conf": {"prob": 0.5},
     "reverb_conf": {"rooms": 3, "rt60": (0.05, 0.1)},

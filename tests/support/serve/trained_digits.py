@@ -100,15 +100,21 @@ def _noise(seconds: float, random: np.random.Generator) -> torch.Tensor:
 
 
 def fit(
-    model: torch.nn.Module, spoken: list[torch.Tensor], texts: list[tuple[int, ...]], steps: int
+    model: torch.nn.Module,
+    spoken: list[torch.Tensor],
+    texts: list[tuple[int, ...]],
+    steps: int,
+    margin: float = MARGIN,
 ) -> None:
-    """Train a model on waveforms, on the scale of int16, and their digits."""
+    """Train a model on waveforms, on the scale of int16, and their digits; up to `margin` seconds are
+    cut from each end.
+    """
     feats = [fbank(waveform, RATE, FbankConf(num_mel_bins=23)) for waveform in spoken]
     target = torch.tensor(texts) + 2  # blank and unk come first
     target_lengths = torch.full((len(texts),), target.size(1))
     optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE)
     warmup = torch.optim.lr_scheduler.LinearLR(optimizer, 0.05, total_iters=30)
-    most = int(MARGIN * 100)  # frames of the margins
+    most = max(1, int(margin * 100))  # frames of the margins
     for _ in range(steps):
         optimizer.zero_grad()
         # Other margins at each step: the model learns the digits, not their places.

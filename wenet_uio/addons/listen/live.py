@@ -122,7 +122,7 @@ class LiveStream(ABC):
         self._transcriber, self._audio = transcriber, StreamAudio(options.sample_rate, rate)
         self._rate = rate
         self._rules = options.endpoints
-        self._gate = SpeechGate(rate) if options.holds_quiet else None
+        self._gate = SpeechGate(rate, cutting.margins.before) if options.holds_quiet else None
         self._cutting = cutting if options.second_pass and has_full_context else None
         """None: there is no second pass."""
         self._kept: deque[torch.Tensor] = deque()

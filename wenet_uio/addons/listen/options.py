@@ -7,16 +7,28 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from wenet_uio.addons.listen.speech import DETECTORS, Segment, Speech, cut_windows, find_speech
+from wenet_uio.addons.listen.speech import (
+    DETECTORS,
+    USUAL_MARGINS,
+    Margins,
+    Segment,
+    Speech,
+    cut_windows,
+    find_speech,
+)
 from wenet_uio.addons.listen.tracks import ChosenChannel, parse_channel
 from wenet_uio.addons.listen.voice_activity import INSTALL, is_installed
 from wenet_uio.audio.decoders import Channel
 from wenet_uio.audio.read import Source, audio_info
 from wenet_uio.base.options import option, values_of
 from wenet_uio.base.run_files import recorded_utterance_seconds
+from wenet_uio.config import Config
 from wenet_uio.search.modes import check_modes
 from wenet_uio.search.options import ScorerOptions
 from wenet_uio.search.types import RequestOptions
+
+CUTTING = ("pause", "usual", "window", "overlap", "detector")
+"""Fields of Cutting that are options by their own names."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +51,11 @@ class Cutting:
     """Length that neighbouring windows share."""
     detector: str = "auto"
     """What finds speech: silero, energy, or auto for silero if it is installed."""
+    margins: Margins = USUAL_MARGINS
+    """Quiet that is kept around speech."""
+    whole_up_to: float = 0.0
+    """Seconds of quiet at an end up to which a short recording is recognised as it is; see
+    DecodingRules.kept_quiet."""
 
     def __post_init__(self) -> None:
         if not 0 < self.overlap <= self.window / 2:
@@ -73,21 +90,26 @@ class Cutting:
             overlap=min(cls.overlap, window / 2),
         )
 
+    def for_model(self, config: Config) -> Cutting:
+        """Keep as much quiet as the model of a config knows."""
+        whole_up_to = config.family.decoding.kept_quiet
+        heard = config.dataset_conf.heard_quiet
+        if heard is None:
+            return replace(self, whole_up_to=whole_up_to)
+        margins = Margins.of(heard.before, heard.behind)
+        return replace(self, margins=margins, whole_up_to=whole_up_to)
+
     def passages(
         self,
         source: Source,
         channel: Channel,
         *,
         in_turns: bool = False,
-        kept_quiet: float = 0.0,
     ) -> list[Speech]:
         """Find the passages of a file.
 
         A file that is no longer than a window is one passage, unless speakers on several channels
         talk in turns: then each turn is one.
-
-        Args:
-            kept_quiet: see Family.
         """
         if self.pause is not None:
             uncut = 0.0 if in_turns else self.window
@@ -98,7 +120,8 @@ class Cutting:
                 self.usual,
                 self.detector,
                 uncut=uncut,
-                kept_quiet=kept_quiet,
+                kept_quiet=self.whole_up_to,
+                margins=self.margins,
             )
 
         info = audio_info(source)
@@ -128,6 +151,9 @@ class TranscribeOptions(RequestOptions, ScorerOptions):
     detector: str | None = option(None, choices=DETECTORS)
     """What finds speech: silero (package silero-vad), energy, or auto, which is silero if it is
     installed; None: auto."""
+    kept_quiet: float | None = option(None, metavar="SECONDS")
+    """Quiet that is kept before and behind speech, where the recording has it; None: as much as the
+    training utterances had (heard_quiet of train.yaml), or 0.2 if that is unknown."""
     usual: float | None = option(None, metavar="SECONDS")
     """Cut segments longer than this many seconds at shorter pauses as well; None: the 95th
     percentile of the training utterances, at most 15."""
@@ -154,6 +180,9 @@ class TranscribeOptions(RequestOptions, ScorerOptions):
         if self.batch_size < 1:
             raise ValueError(f"batch_size: expected 1 or more, found {self.batch_size}")
 
+        if self.kept_quiet is not None and not self.kept_quiet >= 0:
+            raise ValueError(f"kept_quiet: expected 0 or more seconds, found {self.kept_quiet:g}")
+
         if isinstance(self.hot_words, str):
             raise ValueError(
                 f"hot_words: expected a list of phrases, found the text {self.hot_words!r}"
@@ -161,9 +190,12 @@ class TranscribeOptions(RequestOptions, ScorerOptions):
 
     def cutting(self, usual: Cutting) -> Cutting:
         """Return these values, and those of `usual` where they are None."""
-        changes = {
-            name: value for name, value in values_of(Cutting, self).items() if value is not None
+        asked = values_of(Cutting, self, *CUTTING)
+        changes: dict[str, Any] = {
+            name: value for name, value in asked.items() if value is not None
         }
+        if self.kept_quiet is not None:
+            changes |= {"margins": Margins.of(self.kept_quiet, self.kept_quiet), "whole_up_to": 0.0}
         if changes.get("pause") == 0:
             changes["pause"] = None
         if "window" in changes and "overlap" not in changes:

@@ -19,6 +19,7 @@ from wenet_uio.addons.listen.inputs import Input, make_inputs
 from wenet_uio.addons.listen.live import LiveOptions, LiveStream, Stream
 from wenet_uio.addons.listen.options import Cutting, TranscribeOptions
 from wenet_uio.addons.listen.results import Transcript, TranscriptSegment
+from wenet_uio.addons.listen.speech import MARGIN
 from wenet_uio.addons.listen.transcription import TakeTurn, Transcriber, decode_at_once
 from wenet_uio.addons.listen.window_stream import WindowStream
 from wenet_uio.audio.decoders import AudioError
@@ -57,9 +58,10 @@ class SpeechRecogniser:
         self._cannot_stream = isinstance(model, Exported) and not model.takes_streams
         """Whether the model is an export for another runtime."""
         # Read once: the folder may move while the model is used
-        self._cutting = Cutting.of_run(folder)
+        self._cutting = Cutting.of_run(folder).for_model(recogniser.config)
         self.examples = examples_of(folder, model, recogniser.config)
         """What the model tells people who do not know what to say."""
+        self._knows_quiet = _knows_quiet(recogniser)
         # Streams that share their scorers are searched together, and share the memory of a language
         # model.
         self._build_scorers = lru_cache(maxsize=16)(_build_scorers)
@@ -266,6 +268,13 @@ class SpeechRecogniser:
         """
         cutting = options.cutting(self._cutting)
         family = self.recogniser.model.family
+        if options.kept_quiet is None and not self._knows_quiet:
+            self._knows_quiet = True  # said once
+            log.info(
+                "train.yaml does not say how much quiet around speech the model knows "
+                "(dataset_conf.heard_quiet): %g s are kept; --kept_quiet keeps more or less",
+                MARGIN,
+            )
         if (
             family.decoding.longest_window is not None
             and cutting.window > family.decoding.longest_window
@@ -358,6 +367,12 @@ class SpeechRecogniser:
             )
 
         return options
+
+
+def _knows_quiet(recogniser: Recogniser) -> bool:
+    """Tell whether the config or the family of a model says how much quiet it knows."""
+    heard = recogniser.config.dataset_conf.heard_quiet
+    return heard is not None or recogniser.model.family.decoding.kept_quiet > 0
 
 
 def _build_scorers(

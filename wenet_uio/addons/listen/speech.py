@@ -48,7 +48,12 @@ LEAST_PAUSE = 0.1
 """Shortest pause, in seconds, that may cut a segment that is too long; shorter pauses are within
 words."""
 MARGIN = 0.2
-"""Seconds that are added to both ends of the speech, at most half of the pause beside it."""
+"""Seconds of quiet that are kept at both ends of the speech, at most half of the pause beside it,
+where nobody says how much: right for models that were trained on usual recordings."""
+LEAST_MARGIN = 0.02
+"""Seconds that are always kept: an edge is known to a FRAME at each side."""
+MOST_MARGIN = 1.0
+"""Seconds; more is never kept, also for a model that has heard more."""
 DEAD = -90.0
 """dB of full scale; a recording that is never louder has no sound: its samples are 0, or differ from
 0 by one step of 16 bits."""
@@ -75,6 +80,21 @@ class Segment(NamedTuple):
     end: float
 
 
+class Margins(NamedTuple):
+    """Seconds of quiet that are kept before and behind speech."""
+
+    before: float
+    behind: float
+
+    @classmethod
+    def of(cls, before: float, behind: float) -> Margins:
+        """Return margins that are neither below LEAST_MARGIN nor above MOST_MARGIN."""
+        return cls(*(min(max(seconds, LEAST_MARGIN), MOST_MARGIN) for seconds in (before, behind)))
+
+
+USUAL_MARGINS = Margins(MARGIN, MARGIN)
+
+
 class Speech(NamedTuple):
     """A segment in which somebody may speak."""
 
@@ -92,6 +112,7 @@ def find_speech(
     detector: str = "auto",
     uncut: float = 0.0,
     kept_quiet: float = 0.0,
+    margins: Margins = USUAL_MARGINS,
 ) -> list[Speech]:
     """Find the speech of a file between pauses; see `speech_segments`.
 
@@ -104,20 +125,22 @@ def find_speech(
         uncut: seconds; a file that is no longer is one segment, from its first to its last speech or
             other loud sound.
         kept_quiet: seconds of quiet at an end that such a file keeps; more quiet is left out.
+        margins: quiet that each segment keeps.
 
     Raises:
         AudioError: the file cannot be read.
         ModuleNotFoundError: `detector` is silero, and the package is not installed.
     """
     levels, probabilities, seconds = _measure_recording(source, channel, detector)
-    segments = speech_segments(levels, shortest_pause, longest, probabilities)
+    segments = speech_segments(levels, shortest_pause, longest, probabilities, margins)
 
     if not segments and levels.max(initial=DEAD) > DEAD:
         segments = [Segment(0.0, seconds)]
     elif segments and seconds <= uncut:
-        if probabilities is not None:
-            # What is loud without a voice, for the detector, may still be a word.
-            segments += speech_segments(levels, shortest_pause, longest)
+        if probabilities is not None and level_contrast(levels) >= LEAST_CONTRAST:
+            # What is loud without a voice, for the detector, may still be a word; with less contrast
+            # the levels do not tell.
+            segments += speech_segments(levels, shortest_pause, longest, margins=margins)
         start = min(segment.start for segment in segments)
         end = max(segment.end for segment in segments)
         if start <= kept_quiet:
@@ -151,7 +174,7 @@ def _measure_recording(
         num_samples += len(waveform)
         if hears_voices and voice is None:
             voice = VoiceDetector(rate)  # only the blocks tell the rate
-        levels.append(_measure_levels(waveform, rate))
+        levels.append(measure_levels(waveform, rate))
         if voice:
             voice.accept(waveform)
 
@@ -197,7 +220,7 @@ def channel_levels(source: Source) -> np.ndarray:
     """
     parts: list[np.ndarray] = []
     for waveform, rate in read_blocks(source, channel=None):
-        parts.append(np.stack([_measure_levels(samples, rate) for samples in waveform.T]))
+        parts.append(np.stack([measure_levels(samples, rate) for samples in waveform.T]))
     return np.concatenate(parts, axis=1)
 
 
@@ -218,7 +241,7 @@ def read_blocks(source: Source, channel: Channel | None) -> Iterator[tuple[np.nd
             yield reader.read(number * BLOCK, min(seconds, (number + 1) * BLOCK), channel)
 
 
-def _measure_levels(waveform: np.ndarray, sample_rate: int) -> np.ndarray:
+def measure_levels(waveform: np.ndarray, sample_rate: int) -> np.ndarray:
     """Measure the level of each FRAME of a waveform, in dB of full scale."""
     # At 22050 Hz frames are 220 or 221 samples long; frames of equal length would drift from the
     # clock.
@@ -235,10 +258,11 @@ def speech_segments(
     shortest_pause: float,
     longest: float = np.inf,
     voice: np.ndarray | None = None,
+    margins: Margins = USUAL_MARGINS,
 ) -> list[Segment]:
     """Find speech between pauses of at least `shortest_pause` seconds.
 
-    Segments include soft beginnings and ends, and a margin. A segment longer than `longest` seconds
+    Segments include soft beginnings and ends, and margins of quiet. A segment longer than `longest` seconds
     is cut at its longest pause, repeatedly, if that pause has LEAST_PAUSE.
 
     Args:
@@ -252,7 +276,7 @@ def speech_segments(
 
     audible = _find_runs((levels > fade) | _mask_runs(loud, len(levels)))
     speech = _join_over_pauses(loud, round(shortest_pause / FRAME), longest / FRAME)
-    starts, ends = _add_edges(speech, audible)
+    starts, ends = _add_edges(speech, audible, margins)
 
     starts, ends = starts.clip(min=0.0), ends.clip(max=len(levels) * FRAME)
     return list(map(Segment, starts.tolist(), ends.tolist()))
@@ -356,8 +380,10 @@ def _long_runs(mask: np.ndarray) -> np.ndarray:
     return runs[(runs[:, 1] - runs[:, 0]) * FRAME >= CLICK]
 
 
-def _add_edges(speech: np.ndarray, audible: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Widen runs of speech by the audible frames around them and by the margin.
+def _add_edges(
+    speech: np.ndarray, audible: np.ndarray, margins: Margins
+) -> tuple[np.ndarray, np.ndarray]:
+    """Widen runs of speech by the audible frames around them and by the margins.
 
     Args:
         speech: (N, 2) in frames.
@@ -371,7 +397,10 @@ def _add_edges(speech: np.ndarray, audible: np.ndarray) -> tuple[np.ndarray, np.
     fade_in = speech[:, 0] - audible[run[:, 0], 0]
     fade_out = audible[run[:, 1], 1] - speech[:, 1]
     fades = np.stack((fade_in, fade_out), axis=1)
-    wider = np.minimum(fades * FRAME, LONGEST_FADE) + MARGIN
+    # A soft edge that is longer than LONGEST_FADE is kept by the usual margin; where less quiet is
+    # kept, it still is.
+    reach = LONGEST_FADE + np.maximum(0.0, MARGIN - np.array(margins))
+    wider = np.minimum(fades * FRAME, reach) + np.array(margins)
 
     # Half of each pause at most, so that segments do not overlap; no limit at the outer edges.
     room = np.full(len(speech) + 1, np.inf)

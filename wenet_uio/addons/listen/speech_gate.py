@@ -29,7 +29,8 @@ LOUD = -35.0
 FAINTEST = -75.0
 """dB of full scale; fainter sound is never speech. Samples of 16 bits that are 0 and 1 have -90."""
 LOOK_BACK = 0.3
-"""Seconds before the first loud frame that belong to the speech: soft consonants."""
+"""Seconds before the first loud frame that belong to the speech: soft consonants. A model that knows
+less quiet gets less, but always a BLOCK: the first loud frame is not known better."""
 
 
 class SpeechGate:
@@ -38,12 +39,17 @@ class SpeechGate:
     Positions are samples from the start of the stream.
     """
 
-    def __init__(self, rate: int) -> None:
-        """Begin a stream with samples at `rate` Hz."""
+    def __init__(self, rate: int, margin: float = LOOK_BACK) -> None:
+        """Begin a stream with samples at `rate` Hz.
+
+        Args:
+            margin: seconds of quiet before speech that the model knows.
+        """
+        look_back = min(LOOK_BACK, BLOCK + margin)
         self._frame = round(FRAME * rate)
         """Samples of a level measurement."""
         self._block = round(BLOCK / FRAME) * self._frame
-        self._look_back = round(LOOK_BACK / FRAME) * self._frame
+        self._look_back = round(look_back / FRAME) * self._frame
         self._history = np.zeros(0, np.float32)
         """Levels of the newest frames, in dB of full scale."""
         self._measured = 0

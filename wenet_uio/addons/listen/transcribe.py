@@ -26,7 +26,7 @@ from tqdm import tqdm
 
 from wenet_uio.addons.listen.inputs import Input
 from wenet_uio.addons.listen.load import load_model
-from wenet_uio.addons.listen.options import Cutting, TranscribeOptions
+from wenet_uio.addons.listen.options import CUTTING, Cutting, TranscribeOptions
 from wenet_uio.addons.listen.results import TranscriptSegment, srt_lines, vtt_lines
 from wenet_uio.audio.decoders import AudioError
 from wenet_uio.audio.read import audio_info
@@ -42,7 +42,6 @@ from wenet_uio.train.distributed import World, use_cpu_threads
 
 SUFFIXES = {"text": "txt", "json": "json", "srt": "srt", "vtt": "vtt"}
 STDIN = "-"
-CUTTING = ("pause", "usual", "window", "overlap", "detector")
 READING = ("channel", "one_pass", "batch_size")
 Found = tuple[int, TranscriptSegment | Exception]
 """Number of an audio file, and a segment of it, or the reason why it cannot be read."""
@@ -80,7 +79,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="write DIR/<name>.<txt|json|srt|vtt> instead of printing, and name each file",
     )
-    add_options(parser, TranscribeOptions, *CUTTING, *READING)
+    add_options(parser, TranscribeOptions, *CUTTING, "kept_quiet", *READING)
     parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda")
     add_trust_code(parser)
     add_decode_options(parser)

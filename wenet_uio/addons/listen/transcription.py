@@ -29,11 +29,11 @@ from wenet_uio.addons.listen.results import (
     TranscriptToken,
     TranscriptWord,
 )
-from wenet_uio.addons.listen.speech import Segment, Speech
+from wenet_uio.addons.listen.speech import LEAST_MARGIN, Segment, Speech
 from wenet_uio.addons.listen.stream_audio import StreamFeatures
 from wenet_uio.addons.listen.tracks import ChosenChannel, Track, Tracks, choose_tracks
 from wenet_uio.audio.decoders import AudioError, Channel
-from wenet_uio.audio.read import AudioReader, Source
+from wenet_uio.audio.read import AudioReader, Source, audio_info
 from wenet_uio.dataset.chain.padding import pad
 from wenet_uio.dataset.dataset import build_chain
 from wenet_uio.dataset.types import Example, SkipSample
@@ -80,6 +80,24 @@ def decode_at_once(
     return decode(segments)
 
 
+def faded(waveform: torch.Tensor, samples: int, ends: tuple[bool, bool]) -> torch.Tensor:
+    """Return a waveform (N,) whose first or last `samples` rise from 0 or fall to 0: quiet that is
+    cut is no click.
+
+    Args:
+        ends: whether the start and the end are faded.
+    """
+    if not any(ends) or len(waveform) < 2 * samples:
+        return waveform
+
+    ramp, changed = torch.linspace(0.0, 1.0, samples), waveform.clone()
+    if ends[0]:
+        changed[:samples] *= ramp
+    if ends[1]:
+        changed[-samples:] *= ramp.flip(0)
+    return changed
+
+
 class _OpenTrack(NamedTuple):
     """A channel of a recording that is being transcribed."""
 
@@ -105,6 +123,8 @@ class _Piece(NamedTuple):
     segment: Segment
     no_speech_probability: float | None = None
     """See Speech; None where speech was not looked for."""
+    fades: tuple[bool, bool] = (False, False)
+    """Whether the quiet at the start and at the end is faded in and out, because it was cut."""
     tokens: list[Token] = []  # noqa: RUF012 - replaced, never changed
     texts: tuple[str, ...] = ("",)
     """Of the hypotheses, best first, as many as `nbest` of the search."""
@@ -276,22 +296,26 @@ class Transcriber:
         """
         self.tracks[number] = choose_tracks(source, self._channel, self._usual_channel)
         chosen = self.tracks[number].chosen
+        info = audio_info(source)
+        seconds = info.num_samples / info.sample_rate
         spoken: list[list[tuple[_OpenTrack, Speech]]] = []
         for track in chosen:
             frames = self._one_pass_frames(source, track.channel)
             opened = _OpenTrack(track, AudioReader(source), frames)
-            passages = cutting.passages(
-                source,
-                track.channel,
-                in_turns=len(chosen) > 1,
-                kept_quiet=self._model.family.decoding.kept_quiet,
-            )
+            passages = cutting.passages(source, track.channel, in_turns=len(chosen) > 1)
             spoken.append([(opened, passage) for passage in passages])
 
         in_order = merge(*spoken, key=lambda item: item[1].segment.start)
         for index, (opened, passage) in enumerate(in_order):
-            for segment in cutting.windows(passage.segment):
-                yield _Piece(number, index, opened, segment, passage.no_speech_probability)
+            whole = passage.segment
+            for segment in cutting.windows(whole):
+                fades = (
+                    segment.start == whole.start > 0.0,
+                    segment.end == whole.end < seconds,
+                )
+                yield _Piece(
+                    number, index, opened, segment, passage.no_speech_probability, fades=fades
+                )
 
     def _recognise_pieces(self, pieces: list[_Piece]) -> list[_Piece]:
         """Recognise pieces together."""
@@ -310,6 +334,7 @@ class Transcriber:
                 recognised[index] = piece._replace(error=error)
                 continue
 
+            waveform = faded(waveform, round(LEAST_MARGIN * rate), piece.fades)
             example = self.features(str(index), waveform, rate)
             if example is not None:
                 examples[index] = example

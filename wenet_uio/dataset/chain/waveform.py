@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 from wenet_uio.audio.decoders import INT16_SCALE
 from wenet_uio.audio.encoding import Lossy, encode_audio
 from wenet_uio.audio.read import read_audio
-from wenet_uio.config.augmentation import CodecConf, ShiftConf, TrimConf
+from wenet_uio.config.augmentation import CodecConf, QuietConf, ShiftConf, TrimConf
 from wenet_uio.dataset.types import Example, waveform_of
 
 MOST_FILTERS, LONGEST_FILTER = 1000, 4000
@@ -165,6 +165,40 @@ def speech_bounds(waveform: torch.Tensor, top_db: float) -> tuple[int, int]:
     first, last = int(sounding[0]), int(sounding[-1])
 
     return first * HOP, min(len(waveform), (last + 1) * HOP)
+
+
+SILENT = 50.0
+"""dB below the loudest frame; fainter frames at the ends are quiet that may be cut."""
+DIGITAL = 0.25
+"""Share of the changed utterances without noise."""
+
+
+@dataclass(frozen=True)
+class ChangeQuiet:
+    """Cut or add quiet before and behind the speech, each to a drawn length."""
+
+    conf: QuietConf
+
+    def __call__(self, example: Example) -> Example:
+        """Change `waveform`. The plan counts the length before, so batches may become larger."""
+        random = Random(f"quiet {example.random}")
+        if random.random() >= self.conf.prob:
+            return example
+
+        waveform = waveform_of(example).float()
+        start, end = speech_bounds(waveform, SILENT)
+        before, behind = (
+            round(random.uniform(*self.conf.seconds) * example.sample_rate) for _ in range(2)
+        )
+        # `pad` cuts where a length is below 0.
+        changed = pad(waveform, (before - start, behind - (len(waveform) - end)))
+
+        is_digital, level = random.random() < DIGITAL, random.uniform(*self.conf.level)
+        if not is_digital:
+            generator = torch.Generator().manual_seed(random.getrandbits(62))
+            noise = torch.randn(len(changed), generator=generator)
+            changed += INT16_SCALE * 10 ** (level / 20) * noise
+        return replace(example, waveform=changed)
 
 
 @dataclass(frozen=True)

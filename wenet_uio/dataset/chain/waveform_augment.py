@@ -21,7 +21,7 @@ from wenet_uio.dataset.chain.noise import (
 )
 from wenet_uio.dataset.chain.recordings import Recordings
 from wenet_uio.dataset.chain.reverb import RecordedRooms, Reverb, SimulatedRooms
-from wenet_uio.dataset.chain.waveform import LossyCodec, Shift, TrimSilence
+from wenet_uio.dataset.chain.waveform import ChangeQuiet, LossyCodec, Shift, TrimSilence
 from wenet_uio.dataset.corpus.base import Corpus
 from wenet_uio.dataset.corpus.open_list import open_list
 from wenet_uio.dataset.formats.data_list import DataType
@@ -30,6 +30,7 @@ from wenet_uio.dataset.types import Operator
 
 AUGMENTATION_STEPS: tuple[ChainStep, ...] = (
     "trim",
+    "quiet",
     "shift",
     "reverb",
     "overlap",
@@ -61,6 +62,8 @@ def waveform_augmentations(
 
     if conf.trim_conf:
         chain["trim"] = (TrimSilence(conf.trim_conf),)
+    if conf.quiet_conf:
+        chain["quiet"] = (ChangeQuiet(conf.quiet_conf),)
     if conf.shift_conf:
         chain["shift"] = (Shift(conf.shift_conf),)
     if conf.reverb_conf:

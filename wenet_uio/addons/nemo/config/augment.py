@@ -36,7 +36,7 @@ ANSWERS = {
     "time_stretch": "write dataset_conf.speed_perturb: true",
     "transcode_aug": "write dataset_conf.codec_conf: {codecs: [mulaw, opus]}",
     "rir_noise_aug": "write dataset_conf.reverb_conf and noise_conf",
-    "silence": "no silence is added; remove it",
+    "silence": "write dataset_conf.quiet_conf: {seconds: [0, 0.5]}",
     "random_noise": "write dataset_conf.noise_conf",
     "random_segment": "no segments are drawn; remove it",
 }
