@@ -54,9 +54,21 @@ def test_soft_edges_belong_to_the_speech(tmp_path):
         tmp_path / "a.wav",
         [(1, 0), (0.1, soft), (1, 0.2), (0.4, soft), (1, 0.2), (1, soft), (1, 0)],
     )
-    # Of the longest, 0.15 s and the margin; where the margin is small, as much all the same.
-    assert cut(path, margins=USUAL_MARGINS) == [(0.8, 2.3), (2.3, 3.85)]
-    assert cut(path) == [(0.99, 2.3), (2.3, 3.85)]
+    assert cut(path) == [(0.99, 2.26), (2.34, 3.66)]  # of the longest, 0.15 s
+
+
+@pytest.mark.parametrize("quiet", [0.0, 0.05, 0.1])
+@pytest.mark.parametrize("margins", [Margins(0.0, 0.0), Margins(0.02, 0.02), USUAL_MARGINS])
+def test_the_soft_ends_of_words_that_are_cut_close_are_kept_and_steady_quiet_is_not(
+    tmp_path, quiet, margins
+):
+    rise = [(0.01, 0.0001 * 1.9**step) for step in range(10)]
+    words = [*rise, (0.3, 0.2), (0.1, 0.01), (0.3, 0.2), *rise[::-1]]
+    path = recording(tmp_path / "a.wav", [(quiet, 0), *words, (quiet, 0)], noise=0.0)
+    ((start, end),) = cut(path, margins=margins)
+    kept = min(quiet, margins.before)
+    assert start == pytest.approx(quiet - kept, abs=0.035)
+    assert end == pytest.approx(quiet + 0.9 + kept, abs=0.035)
 
 
 def test_long_segments_are_cut_at_their_longest_pauses(tmp_path):

@@ -47,6 +47,8 @@ CLICK = 0.05
 LEAST_PAUSE = 0.1
 """Shortest pause, in seconds, that may cut a segment that is too long; shorter pauses are within
 words."""
+FIRST_FRAMES, STEADY = 3, 3.0
+"""Frames at an end of a recording, and dB above their median: up to there the end is steady."""
 MARGIN = 0.2
 """Seconds of quiet that are kept at both ends of the speech, at most half of the pause beside it,
 where nobody says how much: right for models that were trained on usual recordings."""
@@ -277,6 +279,10 @@ def speech_segments(
     audible = _find_runs((levels > fade) | _mask_runs(loud, len(levels)))
     speech = _join_over_pauses(loud, round(shortest_pause / FRAME), longest / FRAME)
     starts, ends = _add_edges(speech, audible, margins)
+    if len(starts):
+        length = len(levels) * FRAME
+        starts[0] -= _soft_edge(levels, starts[0] + margins.before, margins.before)
+        ends[-1] += _soft_edge(levels[::-1], length - ends[-1] + margins.behind, margins.behind)
 
     starts, ends = starts.clip(min=0.0), ends.clip(max=len(levels) * FRAME)
     return list(map(Segment, starts.tolist(), ends.tolist()))
@@ -397,16 +403,33 @@ def _add_edges(
     fade_in = speech[:, 0] - audible[run[:, 0], 0]
     fade_out = audible[run[:, 1], 1] - speech[:, 1]
     fades = np.stack((fade_in, fade_out), axis=1)
-    # A soft edge that is longer than LONGEST_FADE is kept by the usual margin; where less quiet is
-    # kept, it still is.
-    reach = LONGEST_FADE + np.maximum(0.0, MARGIN - np.array(margins))
-    wider = np.minimum(fades * FRAME, reach) + np.array(margins)
+    wider = np.minimum(fades * FRAME, LONGEST_FADE) + np.array(margins)
 
     # Half of each pause at most, so that segments do not overlap; no limit at the outer edges.
     room = np.full(len(speech) + 1, np.inf)
     room[1:-1] = (speech[1:, 0] - speech[:-1, 1]) * FRAME / 2
     starts = speech[:, 0] * FRAME - np.minimum(wider[:, 0], room[:-1])
     return starts, speech[:, 1] * FRAME + np.minimum(wider[:, 1], room[1:])
+
+
+def _soft_edge(levels: np.ndarray, edge: float, margin: float) -> float:
+    """Return how many seconds more than the margin are kept before the first speech of a recording.
+
+    A recording that is cut close to the words has no quiet that tells the noise floor, and its soft
+    beginning may be taken for quiet. So a short beginning is kept as far as it is louder than the
+    very first frames: only steady sound is certainly quiet.
+
+    Args:
+        levels: (frames,) of the recording.
+        edge: seconds before the speech, without the margin.
+    """
+    if edge > LONGEST_FADE + MARGIN:
+        return 0.0
+
+    loud = np.flatnonzero(levels > np.median(levels[:FIRST_FRAMES]) + STEADY)
+    certain = float(loud[0]) * FRAME if len(loud) else edge
+    first = max(edge - MARGIN, certain - margin)
+    return max(0.0, edge - margin - first)
 
 
 def _join_over_pauses(runs: np.ndarray, shortest_pause: int, longest: float) -> np.ndarray:
