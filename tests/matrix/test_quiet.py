@@ -64,7 +64,7 @@ EVERY = [Quiet(seconds, level, side) for seconds in SECONDS for level in LEVELS 
 OF_A_CHANGE = [
     Quiet(0.05, None, "both"),
     Quiet(0.3, None, "before"),
-    Quiet(1.0, -60, "both"),
+    Quiet(1.0, -80, "both"),
     Quiet(1.0, None, "behind"),
 ]
 
@@ -167,6 +167,7 @@ def by_list(recogniser: wenet_uio.SpeechRecogniser) -> Hear:
     def hear(recordings: list[np.ndarray]) -> list[str]:
         samples = [each.astype(np.float32) for each in recordings]
         results = recogniser.transcribe(samples=samples, sample_rate=RATE)
+        assert isinstance(results, list)
         return [result.text for result in results]
 
     return hear

@@ -18,6 +18,7 @@ from wenet_uio.addons.listen import heard_quiet
 from wenet_uio.addons.listen.heard_quiet import measure_quiet, quiet_around
 from wenet_uio.bin import train
 from wenet_uio.config import load_config
+from wenet_uio.config.dataset import HeardQuiet
 from wenet_uio.config.named_code import Loaded
 from wenet_uio.dataset.formats.data_list import RawLine
 from wenet_uio.prepare.list_making import make_raw_list, make_shard_list
@@ -46,7 +47,7 @@ def noise(seconds: float, level: float | None, seed: int) -> np.ndarray:
 
 
 def write_list(
-    corpora: Path, folder: Path, before: float, behind: float, level: float | None, count: int = 40
+    corpora: Path, folder: Path, before: float, behind: float, level: float | None, count: int = 20
 ) -> list[RawLine]:
     """Write digits with quiet around them."""
     folder.mkdir(parents=True)
@@ -60,6 +61,7 @@ def write_list(
     return lines
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("level", [None, -80, -60, -50])
 @pytest.mark.parametrize(("before", "behind"), [(0.0, 0.0), (0.3, 0.05), (0.0, 1.0), (2.0, 0.5)])
 def test_the_quiet_of_a_corpus_is_measured_at_each_end(
@@ -98,6 +100,18 @@ def test_features_texts_and_silence_have_no_quiet(tmp_path: Path) -> None:
     assert quiet_around(np.zeros(0, np.float32), RATE) is None
 
 
+def seed_all() -> None:
+    """Seed the global random generators."""
+    random.seed(1)
+    np.random.seed(1)
+    torch.manual_seed(1)
+
+
+def draw_all() -> tuple[float, ...]:
+    """The next number of each global random generator."""
+    return random.random(), np.random.rand(), float(torch.rand(1))
+
+
 def test_the_loader_yields_the_same_batches_and_no_random_number_is_used_up(
     corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,11 +123,11 @@ def test_the_loader_yields_the_same_batches_and_no_random_number_is_used_up(
         loader(tmp_path / "a/raw.list", "raw", conf={"operators": operators}) for _ in range(2)
     )
     state = measured.state_dict()
-    random.seed(1), np.random.seed(1), torch.manual_seed(1)
-    expected = random.random(), np.random.rand(), float(torch.rand(1))
-    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    seed_all()
+    expected = draw_all()
+    seed_all()
     assert measure_quiet(measured) is not None
-    assert (random.random(), np.random.rand(), float(torch.rand(1))) == expected
+    assert draw_all() == expected
     assert measured.state_dict() == state == other.state_dict()
     for epoch in range(2):
         batches = list(zip(measured, other, strict=True))
@@ -155,6 +169,7 @@ def test_of_remote_shards_only_the_utterances_are_fetched(
         heard = measure_quiet(one)
         assert heard == measure_quiet(loader(tmp_path / "local.list", "shard"))
         assert sum(server.requests.values()) <= 6
+        assert one.prefetch is not None
         one.prefetch.close()
     assert not list((tmp_path / "cache").rglob("*.tar"))
 
@@ -185,7 +200,8 @@ def test_a_run_writes_what_it_heard_keeps_it_over_resumes_and_trains_as_without(
     config["dataset_conf"]["heard_quiet"] = {"before": 1.0, "behind": 1.0}
     Path("train.yaml").write_text(yaml.safe_dump(config))
     assert trained(Path("stated"))["heard_quiet"] is None
-    assert load_config("measured/train.yaml").dataset_conf.heard_quiet.before == 0.0
+    kept = load_config("measured/train.yaml").dataset_conf.heard_quiet
+    assert kept == HeardQuiet(before=0.0, behind=0.0)
 
 
 def test_an_error_in_the_measurement_costs_no_training(

@@ -52,6 +52,23 @@ def test_a_transcript_has_segments_words_and_tokens_with_times_and_confidences(r
     assert result.words[0] == result.segments[0].words[0]
 
 
+def test_a_model_that_does_not_know_what_it_heard_says_once_what_is_kept(made, model, caplog):
+    caplog.set_level("INFO")
+    recogniser = wenet_uio.load_model(made / "exp/conformer", device="cpu")
+    cut = recogniser.transcribe("talk.wav", kept_quiet=0.0, **CUT)
+    assert "heard_quiet" not in caplog.text
+    usual = recogniser.transcribe("talk.wav", **CUT)
+    recogniser.stream()
+    said = [line for line in caplog.text.splitlines() if "heard_quiet" in line]
+    assert len(said) == 1
+    assert "0.2 s are kept" in said[0]
+    lengths = [
+        [segment.end - segment.start for segment in result.segments] for result in (cut, usual)
+    ]
+    for less, more in zip(*lengths, strict=True):
+        assert 0.15 < more - less < 0.4  # at one end or at both
+
+
 def test_every_form_of_input_gives_the_same_text(recogniser):
     expected = recogniser.transcribe("talk.wav").text
     content = Path("talk.wav").read_bytes()

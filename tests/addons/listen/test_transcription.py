@@ -1,12 +1,14 @@
 import random
 
 import pytest
+import torch
 
-from wenet_uio.addons.listen.options import Cutting
+from wenet_uio.addons.listen.options import Cutting, TranscribeOptions
 from wenet_uio.addons.listen.passages import Passage, Token, join_windows
 from wenet_uio.addons.listen.results import TAIL, srt_lines
-from wenet_uio.addons.listen.speech import Segment, cut_windows
-from wenet_uio.addons.listen.transcription import Transcriber
+from wenet_uio.addons.listen.speech import USUAL_MARGINS, Segment, cut_windows
+from wenet_uio.addons.listen.transcription import Transcriber, faded
+from wenet_uio.config import parse_config
 from wenet_uio.search.recogniser import FrameClock
 from wenet_uio.search.types import Hypothesis
 from wenet_uio.text.char import CharSplitter
@@ -175,3 +177,31 @@ def test_subtitles_break_at_pauses_between_words_and_do_not_overlap():
 def test_tokens_without_ctc_times_are_evenly_spaced():
     tokens = Spelling().tokens(Hypothesis((1, 2), 0.0), Segment(10.0, 14.0))
     assert [token.time for token in tokens] == [11.0, 13.0]
+
+
+def test_quiet_that_was_cut_is_faded_and_nothing_else_changes():
+    waveform = torch.ones(100)
+    both = faded(waveform, 20, (True, True))
+    assert (float(both[0]), float(both[-1])) == (0.0, 0.0)
+    assert torch.equal(both, both.flip(0))
+    assert bool((both[:20].diff() > 0).all())
+    assert torch.equal(both[20:80], waveform[20:80])
+    assert torch.equal(faded(waveform, 20, (False, True))[:80], waveform[:80])
+    assert torch.equal(waveform, torch.ones(100))
+    assert faded(waveform, 20, (False, False)) is waveform
+    assert faded(waveform, 60, (True, True)) is waveform  # too short to be faded
+
+
+def test_the_quiet_that_is_kept_is_that_of_the_option_else_of_the_training_else_usual():
+    unknown = Cutting().for_model(parse_config({"output_dim": 9}, "test"))
+    heard = {"heard_quiet": {"before": 0.35, "behind": 0.0}}
+    known = Cutting().for_model(parse_config({"output_dim": 9, "dataset_conf": heard}, "test"))
+    assert unknown.margins == USUAL_MARGINS
+    assert known.margins == (0.35, 0.02)
+    for cutting in (known, unknown):
+        assert TranscribeOptions().cutting(cutting) == cutting
+        assert TranscribeOptions(kept_quiet=0.5).cutting(cutting).margins == (0.5, 0.5)
+        assert TranscribeOptions(kept_quiet=0.0).cutting(cutting).margins == (0.02, 0.02)
+    for wrong in (-0.1, float("nan")):
+        with pytest.raises(ValueError, match="kept_quiet: expected 0 or more seconds, found"):
+            TranscribeOptions(kept_quiet=wrong)
