@@ -184,10 +184,12 @@ class LanguageConf(Section):
 
 
 class HeardQuiet(Section):
-    """Quiet at both ends of the training utterances, after augmentation: medians, in seconds."""
+    """Quiet at both ends of the training utterances, after augmentation."""
 
     before: ZeroOrMore
+    """Median of the seconds before the speech."""
     behind: ZeroOrMore
+    """Median of the seconds behind the speech."""
 
 
 class ViewsConf(Section):
