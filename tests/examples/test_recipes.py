@@ -117,7 +117,9 @@ def test_every_recipe_fine_tunes_by_the_same_keys(tmp_path):
     texts = {recipe.parts[-2]: (recipe / "conf/finetune.yaml").read_text() for recipe in RECIPES}
     assert texts.pop("large").replace("data: data/mixture.yaml\n", "") == texts["custom"]
     assert set(texts.values()) == {texts["custom"]}
-    keys = [line for line in texts["custom"].splitlines() if line and not line.lstrip().startswith("#")]
+    keys = [
+        line for line in texts["custom"].splitlines() if line and not line.lstrip().startswith("#")
+    ]
     assert len(keys) == 9
 
 
