@@ -5,12 +5,13 @@ that it copies before.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import shutil
 import subprocess
 from pathlib import Path
+
+from tests.support.environments import of_tests
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -46,7 +47,7 @@ def test_packages_are_installed_from_the_files_that_are_copied_first(tmp_path):
         # The environment of the tests satisfies the requirements, so nothing is installed.
         [*shell, f"{steps[first_run][1]} && type -P python"],
         cwd=tmp_path,
-        env=os.environ | arguments() | {"WENET_UIO_ROOT": ""},
+        env=of_tests() | arguments() | {"WENET_UIO_ROOT": ""},
         capture_output=True,
         text=True,
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import preloaded
+from tests.support.environments import of_tests
 from tests.support.models.small_whisper import write_openai
 from wenet_uio.config import load_config
 
@@ -481,7 +482,9 @@ def test_a_switch_that_messages_of_tools_name_is_taken_alone_by_recipes():
     script = TOOLS.parent / "examples/custom/s0/run.sh"
 
     def run(*options: str) -> subprocess.CompletedProcess:
-        return subprocess.run(["bash", script, *options], capture_output=True, text=True)
+        return subprocess.run(
+            ["bash", script, *options], env=of_tests(), capture_output=True, text=True
+        )
 
     shown = run("--help").stdout
     switches = named & set(re.findall(r"^  --([a-z_]+) (?:true|false)\b", shown, re.MULTILINE))
