@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from wenet_uio.addons.families.whisper.tokenizer import special_token_names
 from wenet_uio.text.byte_tokens import byte_of_char
 
 SIZES = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "num_mel_bins": 80}
@@ -105,6 +104,8 @@ def save_tokenizer(
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+    from wenet_uio.addons.families.whisper.tokenizer import special_token_names
+
     # The longer tokens stand for words, and no text is cut into them: there are no merges.
     chars = list(byte_of_char())
     names = chars + [f"{number:09d}" for number in range(text_tokens - len(chars))]
@@ -132,6 +133,8 @@ def save_slow_tokenizer(folder: Path) -> None:
 
 def generation_ids(text_tokens: int, num_languages: int) -> dict[str, Any]:
     """What a generation_config.json says about tokens."""
+    from wenet_uio.addons.families.whisper.tokenizer import special_token_names
+
     names = special_token_names(num_languages)
     ids = {name: text_tokens + place for place, name in enumerate(names)}
     conf = {
