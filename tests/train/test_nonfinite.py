@@ -197,6 +197,7 @@ EVENTS = {
 """{what happens: spoilt batches of an epoch of five}."""
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize(
     ("norm", "dtype"), [*product(NORMS, ("fp32",)), ("batch_norm", "bf16"), ("batch_norm", "fp16")]

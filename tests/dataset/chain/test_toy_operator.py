@@ -88,10 +88,10 @@ build_loader(sys.argv[1], "raw", config, lambda text: [1, 2], training=True)
 """
 
 
-@pytest.fixture
-def package(tmp_path):
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
     """The folder of the edited package."""
-    folder = edited_package(tmp_path / "package", EDITS)
+    folder = edited_package(tmp_path_factory.mktemp("toy") / "package", EDITS)
     (folder / "own.py").write_text(OWN)
     return folder
 

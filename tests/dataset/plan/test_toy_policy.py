@@ -8,6 +8,8 @@ import json
 from dataclasses import replace
 from typing import get_args
 
+import pytest
+
 from tests.support.edited_package import edited_package, run_with
 from wenet_uio.config.batch import BatchConf
 from wenet_uio.dataset.plan.policies import BATCH_TYPES
@@ -64,30 +66,38 @@ for rank in range(2):
     ranks.append([(batch.keys, batch.texts) for batch in loader])
 print(json.dumps(ranks))
 """
-MEMORY = """
-import torch
+MEMORY_AND_MANUAL = """
+import json
+from docs.generator.keys import key_pages
 from tests.support.train.tiny import tiny_batch
 from wenet_uio.config.dataset import DatasetConf
 from wenet_uio.train.memory import SizeLimit
 
 conf = DatasetConf(batch_conf={"batch_type": "letters", "max_letters": 40})
-print(SizeLimit(conf).refusal([tiny_batch([5, 3], 1)], 1, "out of memory"))
-"""
-MANUAL = """
-from docs.generator.keys import key_pages
-
-print(key_pages()["dataset_conf.md"])
+refusal = SizeLimit(conf).refusal([tiny_batch([5, 3], 1)], 1, "out of memory")
+print(json.dumps([str(refusal), key_pages()["dataset_conf.md"]]))
 """
 
 
-def test_it_bounds_its_batches_and_loses_nothing(tmp_path, make_utterances):
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    """The edited package, which all tests here run."""
+    return edited_package(tmp_path_factory.mktemp("toy") / "package", EDITS)
+
+
+@pytest.fixture(scope="module")
+def refusal_and_page(package):
+    """What is said of a batch that does not fit, and the page of the manual."""
+    return json.loads(run_with(package, MEMORY_AND_MANUAL))
+
+
+def test_it_bounds_its_batches_and_loses_nothing(package, tmp_path, make_utterances):
     utterances = make_utterances(24)
     lines = [
         replace(line, text="a" * (1 + number)).to_json() for number, line in enumerate(utterances)
     ]
     data_list = tmp_path / "data.list"
     data_list.write_text("\n".join(lines) + "\n")
-    package = edited_package(tmp_path / "package", EDITS)
     first, second = json.loads(run_with(package, SCRIPT, data_list))
     assert len(first) == len(second)  # steps
     batches = first + second
@@ -99,14 +109,13 @@ def test_it_bounds_its_batches_and_loses_nothing(tmp_path, make_utterances):
     assert len({len(texts) for _, texts in batches}) > 1  # not a fixed number
 
 
-def test_a_batch_that_does_not_fit_in_memory_names_its_key(tmp_path):
-    package = edited_package(tmp_path / "package", EDITS)
-    refusal = run_with(package, MEMORY)
+def test_a_batch_that_does_not_fit_in_memory_names_its_key(refusal_and_page):
+    refusal, _ = refusal_and_page
     assert "lower batch_conf.max_letters (now 40) (out of memory)" in refusal
 
 
-def test_the_manual_has_its_key_and_its_name(tmp_path):
-    page = run_with(edited_package(tmp_path / "package", EDITS), MANUAL)
+def test_the_manual_has_its_key_and_its_name(refusal_and_page):
+    _, page = refusal_and_page
     assert "| `batch_type` | static or dynamic or bucket or letters |" in page
     assert (
         "| `max_letters` | integer above 0 | `100` | letters: padded letters of a batch. |" in page
