@@ -257,6 +257,14 @@ def test_of_a_long_validation_set_some_200_utterances_are_decoded(home: Path) ->
     assert compared["of"] == 1003
     assert 150 <= compared["utterances"] <= 210
 
+    # Weights that are worse than the start are not decoded to the end.
+    spoil(home, 1)
+    average(home, "tuned", "--num", 1, "--dev_data", "long.list")
+    start, *_, end = known_shares(home)["errors"]
+    words = [sum(each["as_written"].values()) for each in (start, end)]
+    assert words[0] == compared["utterances"]
+    assert 0 < words[1] < 20
+
 
 @pytest.mark.all
 def test_a_whisper_is_compared_with_its_start(home: Path) -> None:

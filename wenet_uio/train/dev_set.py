@@ -78,6 +78,10 @@ class Errors(NamedTuple):
             f"normalised {start.normalised.rate_text} % before, {self.normalised.rate_text} % after"
         )
 
+    def plus(self, other: Errors) -> Errors:
+        """Return the errors of these and further utterances."""
+        return Errors(self.written + other.written, self.normalised + other.normalised)
+
     def harms(self, start: Errors) -> bool:
         """Tell whether a model with these errors is worse than the start in one of the two."""
         return (
@@ -152,30 +156,49 @@ class DevDecoder:
             "normaliser": self.normaliser,
         }
 
-    def count_errors(self, weights: Mapping[str, torch.Tensor]) -> Errors:
-        """Decode the utterances with these weights, and count the errors."""
-        texts = self._decode(weights)
-        rules = WordRules(unit=self.dev.unit)
-        written = score(self.references, texts, rules).overall
+    def count_errors(
+        self, weights: Mapping[str, torch.Tensor], start: Errors | None = None
+    ) -> Errors:
+        """Decode the utterances with these weights, and count the errors.
 
-        references = {key: self.normalise(text) for key, text in self.references.items()}
-        texts = {key: self.normalise(text) for key, text in texts.items()}
-        return Errors(written, score(references, texts, rules).overall)
-
-    def _decode(self, weights: Mapping[str, torch.Tensor]) -> dict[str, str]:
-        """Return {key: recognised text}."""
+        Args:
+            start: errors before fine-tuning. Decoding stops after the batch in which one of the two
+                counts is higher: weights that a training has spoilt may repeat words without end,
+                which takes long. The counts are then those until there.
+        """
         if self._model is None:
             self._model = build_with_weights(self.config, weights, "average")
         else:
             fill_weights(self._model, weights, "average")
 
+        errors = Errors(Counts(), Counts())
+        for batch in self.batches:
+            errors = errors.plus(self._count_errors_of(batch))
+            if start is not None and errors.harms(start):
+                break
+        return errors
+
+    def _count_errors_of(self, batch: Batch) -> Errors:
+        """Decode a batch, and count the errors."""
+        texts = self._decode(batch)
+        expected = {key: self.references[key] for key in batch.keys}
+        rules = WordRules(unit=self.dev.unit)
+        written = score(expected, texts, rules).overall
+
+        expected = {key: self.normalise(text) for key, text in expected.items()}
+        texts = {key: self.normalise(text) for key, text in texts.items()}
+        return Errors(written, score(expected, texts, rules).overall)
+
+    def _decode(self, batch: Batch) -> dict[str, str]:
+        """Return {key: recognised text}."""
+        assert self._model is not None, "the weights are filled in before"
         recogniser = Recogniser(self.config, self.tokenizer, self._model)
         language = self.dev.language
         is_told_one = "language" in self.config.family.decoding.options
         options = DecodeOptions(language=language if is_told_one and _is_code(language) else None)
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         search = Search([self.mode], resolve_dtype(options, self.config, device))
-        recognition = recognize(recogniser, self.batches, search, device=device)
+        recognition = recognize(recogniser, [batch], search, device=device)
         return recognition.texts[self.mode]
 
 

@@ -96,7 +96,7 @@ def weigh_against_start(
     for share in SHARES:
         if share not in comparison.errors:
             weights = weights_between(start, end, share, new_ctc=baseline.has_new_ctc)
-            comparison.add(share, decoder.count_errors(weights))
+            comparison.add(share, decoder.count_errors(weights, comparison.errors.get(0.0)))
 
     errors, share = comparison.errors, choose_share(comparison.errors)
     if errors[1.0].harms(errors[0.0]):
