@@ -95,6 +95,10 @@ class DecodingRules:
     prompts: Loaded = _PROMPTS
     """`prompts(model, encoder_out, lengths, options)` returns the first tokens of the decoder, a
     wenet_uio.search.decode.Prompts."""
+    check_transcripts: Loaded | None = None
+    """`check_transcripts(model, encoded, options, nbests, detokenize)` returns the hypotheses of the
+    segments of recordings by rules of the family; None for a segment in which nobody speaks. Test
+    sets are decoded without these rules."""
     longest_window: float | None = None
     """Seconds that a model hears at once; None: any number."""
     kept_quiet: float = 0.0

@@ -12,6 +12,7 @@ import torch
 import wenet_uio
 from tests.addons.listen.conftest import RATE, TRANSDUCER, bursts, write_model
 from tests.support.storage.servers import serving
+from wenet_uio.addons.listen.results import NO_SPEECH
 from wenet_uio.addons.listen.speech import MARGIN
 from wenet_uio.addons.listen.tracks import Track, parse_channel
 from wenet_uio.audio.decoders import AudioError
@@ -104,12 +105,13 @@ def test_several_inputs_are_batched_and_give_a_list_in_their_order(recogniser):
     alone = [recogniser.transcribe(path, batch_size=1, **CUT) for path in paths]
     together = recogniser.transcribe(paths, batch_size=64, **CUT)
     assert [result.text for result in together] == [result.text for result in alone]
-    assert [len(result.segments) for result in together] == [3, 1, 2]
+    assert [len(result.segments) for result in together] == [3, 0, 2]
+    assert [result.reason for result in together] == [None, NO_SPEECH, None]
     assert recogniser.transcribe([]) == []
     assert recogniser.transcribe(["talk.wav"], **CUT)[0].text == alone[0].text
     arrays = [soundfile.read(path)[0] for path in paths]
     found = recogniser.transcribe(samples=arrays, sample_rate=RATE, **CUT)
-    assert [len(result.segments) for result in found] == [3, 1, 2]
+    assert [len(result.segments) for result in found] == [3, 0, 2]
 
 
 def test_a_transducer_decodes_with_searches_of_its_own(model):

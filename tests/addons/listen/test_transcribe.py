@@ -14,6 +14,7 @@ import soundfile
 
 from tests.bin import conftest
 from wenet_uio.addons.listen import transcribe, transcription
+from wenet_uio.addons.listen.results import NO_SPEECH
 from wenet_uio.addons.listen.speech import MARGIN
 from wenet_uio.audio.read import AudioReader
 from wenet_uio.search import MODES
@@ -108,10 +109,11 @@ def test_batches_have_few_different_lengths_and_the_texts_of_exact_ones(audio, m
 
     def counted(model, feats, *others):
         lengths.append(feats.size(1))
-        return decode(model, feats, *others)
+        return encode(model, feats, *others)
 
-    decode = transcription.decode
-    monkeypatch.setattr(transcription, "decode", counted)
+    module = sys.modules["wenet_uio.search.decode"]
+    encode = module.encode_in_chunks
+    monkeypatch.setattr(module, "encode_in_chunks", counted)
     options = ("five.wav", "--pause", 0, "--window", 2.3, "--batch_size", 1, "--format", "json")
     found = call(capsys, *options).out
     assert {length % transcription.ROUNDED for length in lengths} == {0}
@@ -183,9 +185,12 @@ def test_a_recording_without_a_word_is_named_in_every_format_and_its_output_is_w
     assert [line.split(": ")[:2] for line in said] == [
         ["error" if name in ("bad.wav", "empty.wav") else "warning", name] for name in files
     ]
-    assert all(line.endswith(": no word was found") for line in said if line[0] == "w")
+    words_lack = [line for line in said if line.startswith("warning: ")]
+    assert all(": no word was found" in line for line in words_lack)
+    assert words_lack[0] == f"warning: silence.wav: no word was found: {NO_SPEECH}"
 
-    empty = {"text": "", "json": '{"audio": "silence.wav", "passages": []}\n', "srt": ""}
+    without = {"audio": "silence.wav", "passages": [], "reason": NO_SPEECH}
+    empty = {"text": "", "json": f"{json.dumps(without)}\n", "srt": ""}
     alone = call(capsys, "silence.wav", *options)
     path = Path("out", f"silence.{transcribe.SUFFIXES[style]}")
     assert (path.read_text() if to_files else alone.out) == empty.get(style, "WEBVTT\n\n")

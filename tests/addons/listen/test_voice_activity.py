@@ -155,16 +155,48 @@ def test_without_the_package_silero_is_refused_with_the_command_to_install_it(
 
 
 @BOTH
-def test_a_recording_without_a_frame_that_passes_is_all_speech_unless_it_has_no_sound(
-    tmp_path, detector
-):
-    for samples in (noise(8000 * 10, -48), noise(400, -20), 1e-3 * np.ones(80)):
+@pytest.mark.parametrize("seconds", [2, 10])
+def test_a_recording_in_which_nobody_speaks_has_no_segment(tmp_path, detector, seconds):
+    steady = [noise(8000 * seconds, level, tilt) for level in (-80, -48, -30) for tilt in (0, 0.5)]
+    for samples in (*steady, np.zeros(8000 * seconds)):
         soundfile.write(tmp_path / "a.wav", samples, 8000)
-        ((segment, no_speech),) = find_speech(str(tmp_path / "a.wav"), 0, PAUSE, detector=detector)
-        assert segment == pytest.approx((0, len(samples) / 8000))
-        assert no_speech > 0.5
-    soundfile.write(tmp_path / "a.wav", np.zeros(8000), 8000)
-    assert find_speech(str(tmp_path / "a.wav"), 0, PAUSE, detector=detector) == []
+        assert find_speech(str(tmp_path / "a.wav"), 0, PAUSE, detector=detector) == []
+
+
+def loudest_at(samples, level):
+    """Samples whose peak is `level` dB of full scale."""
+    return samples / np.abs(samples).max() * 10 ** (level / 20)
+
+
+@pytest.mark.third
+@BOTH
+@pytest.mark.parametrize("snr", [None, 20, 10])
+@pytest.mark.parametrize("level", [-20, -40, -50])
+def test_quiet_words_are_not_lost(corpora, tmp_path, detector, level, snr):
+    folder = corpora / "fsdd/recordings"
+    words = [folder / f"{digit}_{name}_1.wav" for digit in (0, 1, 9) for name in ("george", "theo")]
+    sentence = next((corpora / "speechocean762/WAVE").rglob("*.WAV"))
+    for path in (*words, sentence):
+        samples, rate = soundfile.read(path)
+        samples = loudest_at(samples, level)
+        if snr is not None:
+            power = 10 * np.log10(np.mean(samples**2))
+            samples = samples + noise(len(samples), power - snr, 0.5)
+        soundfile.write(tmp_path / "a.wav", samples, rate)
+        assert find_speech(str(tmp_path / "a.wav"), 0, PAUSE, detector=detector), path.name
+
+
+@SILERO
+def test_a_quiet_recording_has_the_segments_of_its_louder_copy(corpora, tmp_path):
+    samples, _, rate = digits(corpora, pause=2.0)
+    segments = []
+    for level in (-6, -50):
+        quieter = loudest_at(samples + noise(len(samples), -60), level)
+        soundfile.write(tmp_path / "a.wav", quieter, rate, subtype="FLOAT")
+        segments.append(find_speech(str(tmp_path / "a.wav"), 0, PAUSE, detector="silero"))
+    assert len(segments[0]) == len(segments[1]) == 10
+    for (loud, _), (quiet, _) in zip(*segments, strict=True):
+        assert quiet == pytest.approx(loud, abs=0.1)
 
 
 @BOTH

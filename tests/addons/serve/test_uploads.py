@@ -164,7 +164,7 @@ def test_a_file_of_zeros_or_of_nothing_is_named(server):
         assert status == 400
         assert message in found
     samples = np.zeros(1600, np.int16)
-    assert answer_to(server, form(encoded(samples))) == (200, {"text": ""})
+    assert answer_to(server, form(encoded(samples))) == (200, {"text": "", "reason": "no_speech"})
     assert io.BytesIO(encoded(samples)).read(4) == b"RIFF"
 
 

@@ -12,7 +12,14 @@ import numpy as np
 import torch
 
 from wenet_uio.addons.listen.endpoint import BLANK_THRESHOLD, Endpointer, silent_by_blank
-from wenet_uio.addons.listen.live import END, LiveOptions, LiveStream, try_step
+from wenet_uio.addons.listen.live import (
+    END,
+    NOBODY_SPEAKS,
+    LiveOptions,
+    LiveStream,
+    Spoken,
+    try_step,
+)
 from wenet_uio.addons.listen.options import Cutting
 from wenet_uio.addons.listen.speech import Segment
 from wenet_uio.addons.listen.stream_audio import StreamFeatures
@@ -219,19 +226,19 @@ class ChunkStream(LiveStream):
         start = self._utterance_start / self._rate
         end = self._audio.seconds if rule == END else start + clock.edge(self._frames)
         count = self._heard if rule == END else round(self._frames * clock.step * self._rate)
-        tokens, texts = [], []
+        spoken = NOBODY_SPEAKS
 
-        if self._cutting is None and self._frames:
+        if self._cutting is None and self._frames and self._hears_voice():
             nbest = self._search_utterance()
             tokens = self._transcriber.tokens(nbest[0], Segment(start, end))
-            texts = self._hypothesis_texts(nbest)
+            spoken = Spoken(tokens, self._hypothesis_texts(nbest))
 
         speech, speech_start = self._end_speech(count)
         if self._cutting is not None and count:
-            tokens, texts = self._recognise_again(speech, speech_start, self._cutting)
+            spoken = self._recognise_again(speech, speech_start, self._cutting)
 
         self._start_utterance()
-        self._conclude_utterance(end, tokens, texts, rule)
+        self._conclude_utterance(end, spoken, rule)
 
     def _search_utterance(self) -> NBest:
         """Search the encoder frames of the utterance; prefix beam search has run already."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from wenet_uio.addons.listen.results import NO_SPEECH
 from wenet_uio.addons.listen.speech import channel_levels
 from wenet_uio.addons.listen.tracks import Tracks
 from wenet_uio.audio.decoders import AudioError, Opened, Samples
@@ -42,6 +43,8 @@ class Input:
         self._opened: Source | None = None
         self.seconds = 0.0
         """Length of the audio; known after `close`."""
+        self.reason: str | None = None
+        """See Transcript.reason; known after `close`."""
         self.name = f"input {number}"
 
         if sample_rate is not None:
@@ -72,14 +75,16 @@ class Input:
             self._opened = self._read_source()
         return self._opened
 
-    def close(self, tracks: Tracks, *, has_words: bool) -> None:
-        """Set `seconds`, log a warning if the audio is cut short or sound was not heard, and free
-        the bytes.
+    def close(self, tracks: Tracks, *, has_words: bool, has_speech: bool) -> None:
+        """Set `seconds` and `reason`, log a warning if the audio is cut short or sound was not heard,
+        and free the bytes.
 
         Args:
             tracks: what was transcribed.
             has_words: words were recognised. If there are none, silent channels are logged.
+            has_speech: somebody speaks.
         """
+        self.reason = None if has_speech else NO_SPEECH
         source = self.open()
         info = audio_info(source)
         self.seconds = info.num_samples / info.sample_rate

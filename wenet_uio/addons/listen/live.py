@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,11 +19,12 @@ import torch
 from wenet_uio.addons.listen.endpoint import EndpointRule
 from wenet_uio.addons.listen.options import Cutting
 from wenet_uio.addons.listen.passages import Passage, Token, shift_token
-from wenet_uio.addons.listen.results import Transcript, TranscriptSegment
+from wenet_uio.addons.listen.results import NO_SPEECH, Transcript, TranscriptSegment
 from wenet_uio.addons.listen.speech import Segment
 from wenet_uio.addons.listen.speech_gate import SpeechGate
 from wenet_uio.addons.listen.stream_audio import NEVER_MORE, StreamAudio
 from wenet_uio.addons.listen.transcription import Recognised, Transcriber
+from wenet_uio.addons.listen.voice_check import VoiceCheck
 from wenet_uio.audio.decoders import INT16_SCALE, Samples
 
 PARTIAL_MODES = ("ctc_greedy_search", "ctc_prefix_beam_search")
@@ -55,6 +56,8 @@ class Final:
     rule: str
     """Name of the rule that ended the utterance; `end` for the last one, which ends with the
     stream."""
+    reason: str | None = None
+    """See Transcript.reason."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,19 @@ class Failed:
 
 
 Event = Partial | Final | Failed
+
+
+class Spoken(NamedTuple):
+    """What was recognised of an utterance that has ended."""
+
+    tokens: list[Token]
+    texts: Sequence[str]
+    """Of the hypotheses, best first."""
+    reason: str | None = None
+    """See Final.reason."""
+
+
+NOBODY_SPEAKS = Spoken([], [], NO_SPEECH)
 
 
 @dataclass(frozen=True)
@@ -123,6 +139,8 @@ class LiveStream(ABC):
         self._rate = rate
         self._rules = options.endpoints
         self._gate = SpeechGate(rate, cutting.margins.before) if options.holds_quiet else None
+        looks_for_speech = options.holds_quiet and cutting.pause is not None
+        self._voice_check = VoiceCheck(rate, cutting.detector) if looks_for_speech else None
         self._cutting = cutting if options.second_pass and has_full_context else None
         """None: there is no second pass."""
         self._kept: deque[torch.Tensor] = deque()
@@ -215,6 +233,8 @@ class LiveStream(ABC):
         if self._gate is not None:
             samples = self._gate.accept(samples, last=self._audio.empty)
         self._heard += len(samples)
+        if self._voice_check is not None:
+            self._voice_check.accept(samples)
         return samples
 
     def _keep_for_second_pass(self, samples: torch.Tensor) -> None:
@@ -256,19 +276,20 @@ class LiveStream(ABC):
                 self._gate.close(end)
 
         self._heard = 0
+        if self._voice_check is not None:
+            self._voice_check.restart()
         return speech, start / self._rate
 
-    def _recognise_again(
-        self, speech: torch.Tensor, start: float, cutting: Cutting
-    ) -> tuple[list[Token], list[str]]:
+    def _hears_voice(self) -> bool:
+        """Tell whether somebody has spoken in the utterance, as far as the detector can tell."""
+        return self._voice_check is None or self._voice_check.has_voice()
+
+    def _recognise_again(self, speech: torch.Tensor, start: float, cutting: Cutting) -> Spoken:
         """Recognise an utterance as `transcribe` does.
 
         Args:
             speech: (N,) samples, on the scale of int16.
             start: of the speech in the stream, in seconds.
-
-        Returns:
-            its tokens, and the texts of its hypotheses.
         """
         samples = (speech / INT16_SCALE).numpy()[:, None]
         passages: list[Recognised] = []
@@ -278,29 +299,29 @@ class LiveStream(ABC):
                 raise recognised
             passages.append(recognised)
 
+        if all(passage.is_speechless for passage in passages):
+            return NOBODY_SPEAKS
         tokens = [shift_token(token, start) for passage in passages for token in passage.tokens]
         if len(passages) == 1:
-            return tokens, list(passages[0].texts)
-        return tokens, [" ".join(passage.texts[0] for passage in passages)]
+            return Spoken(tokens, passages[0].texts)
+        return Spoken(tokens, [" ".join(passage.texts[0] for passage in passages)])
 
     def _show_partial(self, texts: Sequence[str]) -> None:
-        """Produce a Partial if the texts have changed."""
+        """Produce a Partial if the texts have changed, and no sound but a voice is the reason."""
         new_texts = tuple(texts)
-        if new_texts != self._shown:
+        if new_texts != self._shown and self._hears_voice():
             self._shown = new_texts
             self._events.append(Partial(new_texts, self._utterance_start / self._rate))
 
-    def _conclude_utterance(
-        self, end: float, tokens: list[Token], texts: Sequence[str], rule: str
-    ) -> None:
+    def _conclude_utterance(self, end: float, spoken: Spoken, rule: str) -> None:
         """Produce the Final of an utterance that ends at `end` seconds; with the rule END the
         stream is finished.
         """
         segment = Segment(self._last_end, end)
         self._last_end = end
-        texts = tuple(texts) or ("",)
-        passage = replace(self._transcriber.segment(Passage(segment, tokens)), text=texts[0])
-        self._events.append(Final(passage, texts, rule))
+        texts = tuple(spoken.texts) or ("",)
+        passage = replace(self._transcriber.segment(Passage(segment, spoken.tokens)), text=texts[0])
+        self._events.append(Final(passage, texts, rule, spoken.reason))
         self._shown = ("",)
         self.finished = rule == END
 
@@ -343,6 +364,7 @@ class Stream:
         self._partial = ""
         self._seconds = 0.0
         self._segments: list[TranscriptSegment] = []
+        self._has_speech = False
 
     def accept(self, samples: np.ndarray | torch.Tensor) -> None:
         """Add samples (N,) of one channel: int16, or floats from -1 to 1.
@@ -373,7 +395,7 @@ class Stream:
             raise ValueError(NEVER_MORE)
         self._live.end()
         self._advance_live()
-        return Transcript(self.segments, self._seconds)
+        return Transcript(self.segments, self._seconds, None if self._has_speech else NO_SPEECH)
 
     def _advance_live(self) -> None:
         """Recognise all audio that is complete, and take the events of the stream."""
@@ -386,6 +408,7 @@ class Stream:
             if isinstance(event, Final):
                 self._partial = ""
                 self._seconds = event.segment.end
+                self._has_speech |= event.reason is None
                 if event.segment.tokens:
                     self._segments.append(event.segment)
             else:

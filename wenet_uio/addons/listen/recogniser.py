@@ -134,7 +134,7 @@ class SpeechRecogniser:
             segments_of[number].append(segment)
 
         transcripts = [
-            Transcript(tuple(segments), recording.seconds)
+            Transcript(tuple(segments), recording.seconds, recording.reason)
             for recording, segments in zip(inputs, segments_of, strict=True)
         ]
         return transcripts if several else transcripts[0]
@@ -164,7 +164,12 @@ class SpeechRecogniser:
             for complete in range(closed, number):
                 if complete not in failed:
                     tracks = transcriber.tracks.pop(complete)
-                    inputs[complete].close(tracks, has_words=complete in with_words)
+                    inputs[complete].close(
+                        tracks,
+                        has_words=complete in with_words,
+                        has_speech=complete in transcriber.spoken,
+                    )
+                    transcriber.spoken.discard(complete)
 
             closed = number
             if segment is None:

@@ -26,6 +26,8 @@ LEAST = 1.0
 GAP = 0.2
 """A longer pause between two words, in seconds, ends a subtitle. A pause begins TAIL seconds after
 the last token of a word."""
+NO_SPEECH = "no_speech"
+"""Reason why a text is empty: nobody speaks."""
 BROAD = 20
 """Characters. A subtitle may end within a word that has more, if the word is too long."""
 
@@ -132,6 +134,9 @@ class Transcript:
     segments: tuple[TranscriptSegment, ...]
     seconds: float
     """Length of the recording."""
+    reason: str | None = None
+    """Why it has no words: NO_SPEECH; None: it has words, or somebody speaks whom the model does not
+    understand."""
 
     @property
     def text(self) -> str:
@@ -146,9 +151,12 @@ class Transcript:
         return tuple(word for segment in self.segments for word in segment.words)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return values for JSON: text, seconds and segments with their words."""
+        """Return values for JSON: text, seconds and segments with their words; the reason why there
+        are no words, if it is known.
+        """
         segments = [segment.to_dict() for segment in self.segments]
-        return {"text": self.text, "seconds": round(self.seconds, 3), "segments": segments}
+        known = {} if self.reason is None else {"reason": self.reason}
+        return {"text": self.text, "seconds": round(self.seconds, 3), **known, "segments": segments}
 
     def to_srt(self) -> str:
         """Write the content of an srt file (SubRip)."""

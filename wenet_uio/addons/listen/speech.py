@@ -70,6 +70,18 @@ FAR = 0.5
 """Seconds; frames farther from a voice never belong to it, even without a pause in between."""
 LEAST_VOICE = 10
 """Frames that have a voice if there is a word: 0.1 s."""
+NOBODY = 0.4
+"""Estimate of the voice detector that nobody speaks in a recording, above which it has no speech.
+Noise, music, typing, hum and beeps have 0.46 and more, at USUAL_LOUDNESS too; spoken digits in noise
+have 0.24 and less."""
+USUAL_LOUDNESS = -16.0
+"""dB of full scale of the LEAST_VOICE loudest frames. Detectors miss quiet speech, so they hear a
+recording in which they find none again at this loudness."""
+STEADY = 6.0
+"""dB; a short recording with less contrast is steady noise. Pink noise has 3.2 dB at 16 kHz and 4.6 at
+8 kHz, spoken digits in noise that is 10 dB softer have 10.7."""
+LEAST_STEADY = 1.5
+"""Seconds; a sound may be steady for less although it is speech."""
 DETECTORS = ("auto", "silero", "energy")
 """silero: the package silero-vad confirms what is louder than the noise. auto: silero if installed,
 else energy."""
@@ -118,8 +130,8 @@ def find_speech(
 ) -> list[Speech]:
     """Find the speech of a file between pauses; see `speech_segments`.
 
-    Where no frame passes for speech, all of the file is one segment: a detector may doubt, but not
-    throw a recording away. Only a file without any sound (DEAD) has no segment.
+    A file in which nobody speaks has no segment. Where somebody speaks and no frame passes for
+    speech, all of the file is one segment.
 
     Memory grows by 4 bytes for each 10 ms.
 
@@ -134,11 +146,26 @@ def find_speech(
         ModuleNotFoundError: `detector` is silero, and the package is not installed.
     """
     levels, probabilities, seconds = _measure_recording(source, channel, detector)
-    segments = speech_segments(levels, shortest_pause, longest, probabilities, margins)
+    has_sound = levels.max(initial=DEAD) > DEAD  # not of NaN
+    if not has_sound:
+        return []
 
-    if not segments and levels.max(initial=DEAD) > DEAD:
+    if probabilities is not None:
+        probabilities = _find_voice(source, channel, levels, probabilities)
+        if _lack_of_voice(probabilities) > NOBODY:
+            return []
+
+    segments = speech_segments(levels, shortest_pause, longest, probabilities, margins)
+    if not segments and probabilities is None:
+        louder_levels = levels + _missing_loudness(levels)
+        segments = speech_segments(louder_levels, shortest_pause, longest, margins=margins)
+        # A word without a pause has no frame above its own noise floor.
+        if not segments and level_contrast(levels) < LEAST_CONTRAST:
+            return []
+
+    if not segments:
         segments = [Segment(0.0, seconds)]
-    elif segments and seconds <= uncut:
+    elif seconds <= uncut:
         if probabilities is not None and level_contrast(levels) >= LEAST_CONTRAST:
             # What is loud without a voice, for the detector, may still be a word; with less contrast
             # the levels do not tell.
@@ -161,24 +188,74 @@ def find_speech(
     ]
 
 
+def hears_voices(detector: str) -> bool:
+    """Tell whether a detector of DETECTORS knows voices from other sound."""
+    return detector == "silero" or (detector == "auto" and is_installed())
+
+
+def is_spoken(source: Source, channel: Channel) -> bool:
+    """Tell whether the detector of voices finds that somebody speaks in a file, as `find_speech` does.
+
+    Raises:
+        AudioError: the file cannot be read.
+        ModuleNotFoundError: the package silero-vad is not installed.
+    """
+    levels, voice, _ = _measure_recording(source, channel, "silero")
+    assert voice is not None, "silero hears voices"
+    return _lack_of_voice(_find_voice(source, channel, levels, voice)) <= NOBODY
+
+
+def _find_voice(
+    source: Source, channel: Channel, levels: np.ndarray, voice: np.ndarray
+) -> np.ndarray:
+    """Return the probabilities (frames,) of a voice in a file; if there seems to be none, those of the
+    file at USUAL_LOUDNESS, if one is found there.
+
+    Args:
+        levels: (frames,) in dB of full scale.
+        voice: (frames,) of the file as it is.
+    """
+    # What is perhaps a voice counts, not a louder sound beside it.
+    perhaps_voice = levels[voice >= CONFIRMED]
+    gain = _missing_loudness(perhaps_voice if len(perhaps_voice) >= LEAST_VOICE else levels)
+    if _lack_of_voice(voice) <= NOBODY or not gain:
+        return voice
+
+    _, louder_voice, _ = _measure_recording(source, channel, "silero", gain)
+    assert louder_voice is not None, "silero hears voices"
+    return min(voice, louder_voice, key=_lack_of_voice)
+
+
+def _missing_loudness(levels: np.ndarray) -> float:
+    """Return the gain in dB, at least 0, with which frames have USUAL_LOUDNESS.
+
+    Args:
+        levels: (frames,) in dB of full scale.
+    """
+    return max(0.0, USUAL_LOUDNESS - float(np.sort(levels)[-LEAST_VOICE:][0]))
+
+
 def _measure_recording(
-    source: Source, channel: Channel, detector: str
+    source: Source, channel: Channel, detector: str, gain: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray | None, float]:
     """Listen to a file once.
+
+    Args:
+        gain: dB by which the detector of voices hears the file louder.
 
     Returns:
         for each FRAME the level (frames,) in dB; for each FRAME the probability (frames,) of a
         voice, or None without a detector of voices; the length of the file in seconds.
     """
-    hears_voices = detector == "silero" or (detector == "auto" and is_installed())
+    factor = np.float32(10 ** (gain / 20))
     levels, voice, num_samples, rate = [], None, 0, 1
     for waveform, rate in read_blocks(source, channel):
         num_samples += len(waveform)
-        if hears_voices and voice is None:
+        if hears_voices(detector) and voice is None:
             voice = VoiceDetector(rate)  # only the blocks tell the rate
         levels.append(measure_levels(waveform, rate))
         if voice:
-            voice.accept(waveform)
+            voice.accept((waveform * factor).clip(-INT16_SCALE, INT16_SCALE))
 
     levels = np.concatenate(levels)
     if voice is None:
@@ -194,15 +271,19 @@ def _measure_recording(
 def _no_speech_probability(segment: Segment, levels: np.ndarray, voice: np.ndarray | None) -> float:
     """Estimate the probability that a segment has no speech.
 
-    It is 1 minus the voice detector's probability in the LEAST_VOICE loudest frames of it; without
-    a detector, 1 for steady sound and 0 where levels differ by 2 * LEAST_CONTRAST or more.
+    It is that of `_lack_of_voice`; without a detector of voices, 1 for steady sound and 0 where
+    levels differ by 2 * LEAST_CONTRAST or more.
     """
     frames = slice(int(segment.start / FRAME), max(int(segment.end / FRAME), 1))
     if voice is not None:
-        likely = np.sort(voice[frames])[-LEAST_VOICE:]
-        return float(1.0 - likely.mean())
+        return _lack_of_voice(voice[frames])
 
     return float(1.0 - min(1.0, level_contrast(levels[frames]) / (2 * LEAST_CONTRAST)))
+
+
+def _lack_of_voice(voice: np.ndarray) -> float:
+    """Return 1 minus the mean probability of a voice in the LEAST_VOICE likeliest of some frames."""
+    return float(1.0 - np.sort(voice)[-LEAST_VOICE:].mean())
 
 
 def level_contrast(levels: np.ndarray) -> float:
@@ -327,7 +408,9 @@ def _speech_levels(levels: np.ndarray, voice: np.ndarray | None) -> tuple[np.nda
     """
     is_short = len(levels) * FRAME < SHORT
     if voice is None and is_short and level_contrast(levels) < LEAST_CONTRAST:
-        return np.full_like(levels, SILENCE), np.full_like(levels, SILENCE)
+        is_steady = level_contrast(levels) < STEADY and len(levels) * FRAME >= LEAST_STEADY
+        all_levels = np.full_like(levels, np.inf if is_steady else SILENCE)
+        return all_levels, all_levels
 
     floor, rise = noise_floor(levels)
     least = floor + RISE

@@ -114,7 +114,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     recognised = show_progress(recogniser.iterate(inputs, options), inputs)
     for number, segments in segments_by_input(recognised, len(inputs)):
         audio, output = args.audio[number], outputs[number]
-        lines = transcript_lines(warn_without_words(segments, audio), audio, args)
+        segments = warn_without_words(segments, audio, inputs[number])
+        lines = transcript_lines(segments, audio, inputs[number], args)
         try:
             write_lines(lines, output)
         except BrokenPipeError:
@@ -223,20 +224,26 @@ def output_paths(args: argparse.Namespace) -> list[Path | None]:
 
 
 def warn_without_words(
-    segments: Iterable[TranscriptSegment], audio: str
+    segments: Iterable[TranscriptSegment], audio: str, recording: Input
 ) -> Iterator[TranscriptSegment]:
-    """Yield the segments of a file; says if they have no word, since the output may be empty."""
+    """Yield the segments of a file; says if they have no word, since the output may be empty, and
+    why.
+    """
     has_words = False
     for segment in segments:
         has_words = has_words or bool(segment.text.strip())
         yield segment
 
     if not has_words:
-        print_line(f"warning: {audio}: no word was found", sys.stderr)
+        why = f": {recording.reason}" if recording.reason else ""
+        print_line(f"warning: {audio}: no word was found{why}", sys.stderr)
 
 
 def transcript_lines(
-    segments: Iterable[TranscriptSegment], audio: str, args: argparse.Namespace
+    segments: Iterable[TranscriptSegment],
+    audio: str,
+    recording: Input,
+    args: argparse.Namespace,
 ) -> Iterable[str]:
     """Yield the lines of the transcript of a file, in the format of the options."""
     if args.format == "text":
@@ -245,7 +252,8 @@ def transcript_lines(
             yield name + segment.named_text
     elif args.format == "json":
         passages = [segment.to_dict() for segment in segments]
-        yield json.dumps({"audio": audio, "passages": passages}, ensure_ascii=False)
+        known = {"reason": recording.reason} if recording.reason else {}
+        yield json.dumps({"audio": audio, "passages": passages, **known}, ensure_ascii=False)
     else:
         cues = [cue for segment in segments for cue in segment.cues()]
         yield from srt_lines(cues) if args.format == "srt" else vtt_lines(cues)

@@ -36,7 +36,7 @@ from wenet_uio.audio.decoders import AudioError, Channel
 from wenet_uio.audio.read import AudioReader, Source, audio_info
 from wenet_uio.dataset.chain.padding import pad
 from wenet_uio.dataset.dataset import build_chain
-from wenet_uio.dataset.types import Example, SkipSample
+from wenet_uio.dataset.types import Batch, Example, SkipSample
 from wenet_uio.models.arithmetic import autocast, dtype_for
 from wenet_uio.search.confidence import word_confidence
 from wenet_uio.search.decode import Search, decode, decode_encoded
@@ -62,9 +62,9 @@ class TakeTurn(Protocol):
     def __call__(
         self,
         search: Search,
-        decode: Callable[[list[Undecoded]], list[NBest]],
+        decode: Callable[[list[Undecoded]], list[NBest | None]],
         segments: list[Undecoded],
-    ) -> list[NBest]:
+    ) -> list[NBest | None]:
         """Return the hypotheses of segments, in their order.
 
         Args:
@@ -74,8 +74,10 @@ class TakeTurn(Protocol):
 
 
 def decode_at_once(
-    search: Search, decode: Callable[[list[Undecoded]], list[NBest]], segments: list[Undecoded]
-) -> list[NBest]:
+    search: Search,
+    decode: Callable[[list[Undecoded]], list[NBest | None]],
+    segments: list[Undecoded],
+) -> list[NBest | None]:
     """Decode segments at once and alone."""
     return decode(segments)
 
@@ -128,6 +130,8 @@ class _Piece(NamedTuple):
     tokens: list[Token] = []  # noqa: RUF012 - replaced, never changed
     texts: tuple[str, ...] = ("",)
     """Of the hypotheses, best first, as many as `nbest` of the search."""
+    is_speechless: bool = False
+    """Whether the model finds that nobody speaks, and the detector doubts; it has no words then."""
     error: Exception | None = None
     """Why the recording cannot be read."""
 
@@ -141,6 +145,8 @@ class Recognised(NamedTuple):
     """Of the hypotheses, best first; only one of a passage that was joined from windows."""
     no_speech_probability: float | None
     """See Speech; None where speech was not looked for."""
+    is_speechless: bool
+    """Whether nobody speaks; there are no words then."""
     track: Track
 
 
@@ -179,6 +185,8 @@ class Transcriber:
         self._usual_channel: Channel = conf.singal_channel_conf.channel
         self.tracks: dict[int, Tracks] = {}
         """Of each recording that was opened, by its number; whoever asks removes them."""
+        self.spoken: set[int] = set()
+        """Numbers of the recordings in which somebody speaks; whoever asks removes them."""
         self.feature_dim = conf.feature_dim
         self._chain = build_chain(conf, None, training=False)
         self._conf, self._one_pass = conf, one_pass
@@ -197,6 +205,8 @@ class Transcriber:
                 yield number, recognised
                 continue
 
+            if not recognised.is_speechless:
+                self.spoken.add(number)
             for passage in split_passages(recognised.segment, recognised.tokens):
                 segment = self.segment(passage, recognised.no_speech_probability)
                 yield number, replace(segment, track=recognised.track)
@@ -244,6 +254,7 @@ class Transcriber:
                     tokens,
                     texts,
                     first.no_speech_probability,
+                    all(piece.is_speechless for piece in (first, *later)),
                     first.source.track,
                 ),
             )
@@ -348,23 +359,33 @@ class Transcriber:
 
         return recognised
 
-    def _decode_examples(self, examples: list[Example]) -> list[NBest]:
-        """Decode examples that have features, also of several recordings."""
+    @torch.inference_mode()
+    def _decode_examples(self, examples: list[Example]) -> list[NBest | None]:
+        """Decode examples that have features, also of several recordings; see `_search_transcripts`."""
         keys = [str(number) for number in range(len(examples))]
         keyed = [replace(example, key=key) for key, example in zip(keys, examples, strict=True)]
-        nbests = self.decode(keyed)
-        return [nbests[key] for key in keys]
+        batch, feats = self._batch(keyed)
+        options, decoding = self._search.options, self._model.family.decoding
+        with self._arithmetic():
+            encoded = decoding.encode(self._model, feats, batch.feats_lengths, options)
+            nbests = self._search_transcripts(encoded)
+        by_key = dict(zip(batch.keys, nbests, strict=True))
+        return [by_key[key] for key in keys]
 
-    def _add_hypotheses(self, piece: _Piece, nbest: NBest, segment: Segment) -> _Piece:
+    def _add_hypotheses(self, piece: _Piece, nbest: NBest | None, segment: Segment) -> _Piece:
         """Return a piece with what was recognised in `segment` of it.
 
-        It has no words if the detector and the recogniser agree that nobody speaks.
+        It has no words if the detector and the recogniser agree that nobody speaks, or if the model
+        itself finds so, `nbest` None.
         """
+        if nbest is None:
+            return piece._replace(is_speechless=True)
+
         confidence = nbest[0].confidence
         if confidence is not None and confidence < UNHEARD:
             no_speech = piece.no_speech_probability
             if no_speech is not None and no_speech >= NOBODY:
-                return piece
+                return piece._replace(is_speechless=True)
 
         texts = [
             self.tokenizer.detokenize(hypothesis.tokens)
@@ -414,13 +435,25 @@ class Transcriber:
         return recognised
 
     @torch.inference_mode()
-    def _decode_frames(self, encoded: list[torch.Tensor]) -> list[NBest]:
+    def _decode_frames(self, encoded: list[torch.Tensor]) -> list[NBest | None]:
         """Search encoder frames (T', D) of segments, also of several recordings."""
         lengths = torch.tensor([len(frames) for frames in encoded], device=self._device)
         batch = pad_sequence(encoded, batch_first=True)
         with self._arithmetic():
-            (nbests,) = decode_encoded(self._model, (batch, lengths), self._search).values()
-        return nbests
+            return self._search_transcripts((batch, lengths))
+
+    def _search_transcripts(self, encoded: tuple[torch.Tensor, torch.Tensor]) -> list[NBest | None]:
+        """Search encoder frames (B, T', D) of lengths (B,), and apply the rules of the family.
+
+        Returns:
+            The hypotheses of each segment; None: nobody speaks in it.
+        """
+        (nbests,) = decode_encoded(self._model, encoded, self._search).values()
+        check = self._model.family.decoding.check_transcripts
+        if check is None:
+            return [*nbests]
+        detokenize = self.tokenizer.detokenize
+        return check(self._model, encoded, self._search.options, nbests, detokenize)
 
     def _arithmetic(self) -> AbstractContextManager[object]:
         """Return the context for the arithmetic of the options."""
@@ -433,14 +466,18 @@ class Transcriber:
         Returns:
             {key: hypotheses}.
         """
-        batch = pad(examples, self.feature_dim).to(self._device)
-        if not len(batch):
+        if not examples:
             return {}
 
-        padding = -batch.feats.size(1) % self._multiple
-        feats = functional.pad(batch.feats, (0, 0, 0, padding))
+        batch, feats = self._batch(examples)
         (nbests,) = decode(self._model, feats, batch.feats_lengths, *self._search).values()
         return dict(zip(batch.keys, nbests, strict=True))
+
+    def _batch(self, examples: list[Example]) -> tuple[Batch, torch.Tensor]:
+        """Return examples as a batch, and its features (B, T, F) with a length of few sizes."""
+        batch = pad(examples, self.feature_dim).to(self._device)
+        padding = -batch.feats.size(1) % self._multiple
+        return batch, functional.pad(batch.feats, (0, 0, 0, padding))
 
     def features(self, key: str, waveform: torch.Tensor, sample_rate: int) -> Example | None:
         """Return features of a waveform on the scale of int16.

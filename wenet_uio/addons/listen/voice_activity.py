@@ -93,20 +93,27 @@ class VoiceDetector:
 
         The last window may be incomplete.
         """
-        remaining = len(self._waiting) - WARM_UP * WINDOW
+        whole = (len(self._waiting) - WARM_UP * WINDOW) // (PIECE * WINDOW) * PIECE * WINDOW
+        if whole:
+            self._run_model(self._waiting[: WARM_UP * WINDOW + whole])
+        last_piece = self._waiting[whole:]
+        self._waiting = self._waiting[:0]
+
+        remaining = len(last_piece) - WARM_UP * WINDOW
         if remaining:
-            missing = -remaining % (PIECE * WINDOW)
-            self._run_model(torch.nn.functional.pad(self._waiting, (0, missing)))
-            self._probabilities[-1] = self._probabilities[-1][: -(-remaining // WINDOW)]
-            self._waiting = self._waiting[:0]
+            missing = -remaining % WINDOW
+            self._run_model(torch.nn.functional.pad(last_piece, (0, missing)))
 
         return (
             np.concatenate(self._probabilities) if self._probabilities else np.zeros(0, np.float32)
         )
 
     def _run_model(self, samples: torch.Tensor) -> None:
-        """Run the model on a warm-up and the whole pieces after it (samples,)."""
-        pieces = samples.unfold(0, (WARM_UP + PIECE) * WINDOW, PIECE * WINDOW)
+        """Run the model on a warm-up and the pieces after it (samples,): whole ones, or one that is
+        shorter.
+        """
+        length = min((WARM_UP + PIECE) * WINDOW, len(samples))
+        pieces = samples.unfold(0, length, PIECE * WINDOW)
         with _ONE_AT_A_TIME, torch.inference_mode():
             self._model.reset_states()
             probabilities = self._model.audio_forward(pieces, RATE)

@@ -14,7 +14,14 @@ import numpy as np
 import torch
 
 from wenet_uio.addons.listen.endpoint import Endpointer
-from wenet_uio.addons.listen.live import END, LiveOptions, LiveStream, try_step
+from wenet_uio.addons.listen.live import (
+    END,
+    NOBODY_SPEAKS,
+    LiveOptions,
+    LiveStream,
+    Spoken,
+    try_step,
+)
 from wenet_uio.addons.listen.options import Cutting
 from wenet_uio.addons.listen.passages import Token, join_windows
 from wenet_uio.addons.listen.speech import VOICE, Segment
@@ -170,12 +177,16 @@ class WindowStream(LiveStream):
             return
 
         count = self._dropped + len(self._window)
+        spoken = NOBODY_SPEAKS
+        if self._cutting is None and count and self._hears_voice():
+            spoken = Spoken(tokens, texts)
+
         speech, speech_start = self._end_speech(count)
         if self._cutting is not None and count:
-            tokens, texts = self._recognise_again(speech, speech_start, self._cutting)
+            spoken = self._recognise_again(speech, speech_start, self._cutting)
 
         self._start_utterance()
-        self._conclude_utterance(window.end, tokens, texts, rule)
+        self._conclude_utterance(window.end, spoken, rule)
 
     def _silent_frames(self) -> np.ndarray:
         """Tell whether each new frame of WINDOW samples is without speech."""

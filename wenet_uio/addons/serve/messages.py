@@ -233,10 +233,15 @@ def partial_result(texts: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def final_result(segment: TranscriptSegment, texts: Sequence[str]) -> dict[str, Any]:
+def final_result(
+    segment: TranscriptSegment, texts: Sequence[str], reason: str | None = None
+) -> dict[str, Any]:
     """Make the message with the texts of an ended utterance, best first.
 
     The best text has the times of its words, in milliseconds.
+
+    Args:
+        reason: why there are no words, if it is known.
     """
     word_pieces = [
         {"word": word.text, "start": round(word.start * 1000), "end": round(word.end * 1000)}
@@ -245,14 +250,20 @@ def final_result(segment: TranscriptSegment, texts: Sequence[str]) -> dict[str, 
     nbest: list[dict[str, Any]] = [{"sentence": text} for text in texts]
     nbest[0]["word_pieces"] = word_pieces
 
-    # `segment` is our field. WeNet has the n-best list as a text that holds JSON.
+    # `segment` and `reason` are our fields. WeNet has the n-best list as a text that holds JSON.
     segment_fields = {**segment.to_dict(), "cues": [cue_fields(cue) for cue in segment.cues()]}
     return {
         "status": "ok",
         "type": "final_result",
         "nbest": _to_json(nbest),
         "segment": segment_fields,
+        **reason_field(reason),
     }
+
+
+def reason_field(reason: str | None) -> dict[str, str]:
+    """Make the field that says why there are no words; none if that is not known."""
+    return {} if reason is None else {"reason": reason}
 
 
 def speech_end(warnings: Sequence[str]) -> dict[str, Any]:

@@ -15,9 +15,16 @@ from http import HTTPStatus
 from typing import Any
 
 from wenet_uio.addons.listen.live import END, Final, Partial
+from wenet_uio.addons.listen.results import NO_SPEECH
 from wenet_uio.addons.serve.dialect import Audio, Clear, Commit, Dialect, Message, Reply, Request
 from wenet_uio.addons.serve.g711 import decode_g711
-from wenet_uio.addons.serve.messages import RefusedError, Start, api_error, parse_object
+from wenet_uio.addons.serve.messages import (
+    RefusedError,
+    Start,
+    api_error,
+    parse_object,
+    reason_field,
+)
 from wenet_uio.addons.serve.realtime_config import (
     LAWS,
     OLDER_FORMATS,
@@ -44,6 +51,8 @@ class _Turn:
     item_id: str = field(default_factory=lambda: _new_id("item"))
     texts: list[str] = field(default_factory=list)
     """Of the utterances that have ended. Only a turn without turn detection has several."""
+    has_speech: bool = False
+    """Whether somebody speaks in one of them."""
     shown: str = ""
     """The text of the last utterance, as the deltas tell it."""
     started: bool = False
@@ -184,7 +193,7 @@ class RealtimeDialect(Dialect):
         if event.rule == END:
             return self._end_turn(event, self._commit_turn()) if self._has_audio else []
         if not self._config.detects_turns:
-            return self._end_utterance(event.texts[0])
+            return self._end_utterance(event)
         if not event.texts[0] and not self._turn.started:  # long silence
             return []
 
@@ -253,17 +262,19 @@ class RealtimeDialect(Dialect):
             )
         ]
 
-    def _end_utterance(self, text: str) -> list[Message]:
+    def _end_utterance(self, event: Final) -> list[Message]:
         """Keep the text of an utterance, and tell what no delta has told of it."""
+        text = event.texts[0]
         more = self._tell_more(text)
         if text:
             self._turn.texts.append(text)
+        self._turn.has_speech |= event.reason is None
         self._turn.shown = ""
         return more
 
     def _end_turn(self, event: Final, before: list[Message]) -> list[Message]:
         """Tell the text of a turn after the messages `before`, and begin the next one."""
-        more = self._end_utterance(event.texts[0])
+        more = self._end_utterance(event)
         turn, end = self._turn, event.segment.end
         completed = _event(
             f"{TRANSCRIPTION}.completed",
@@ -271,6 +282,7 @@ class RealtimeDialect(Dialect):
             content_index=0,
             transcript=" ".join(turn.texts),
             usage={"type": "duration", "seconds": round(end - self._turn_start, 3)},
+            **reason_field(None if turn.has_speech else NO_SPEECH),
         )
         self._turn, self._previous_item, self._turn_start = _Turn(), turn.item_id, end
         return [*before, *more, completed]

@@ -40,6 +40,7 @@ from wenet_uio.addons.serve.messages import (
     cue_fields,
     fitting_phrases,
     parse_phrases,
+    reason_field,
 )
 from wenet_uio.addons.serve.metrics import Metrics
 from wenet_uio.addons.serve.options import ServeOptions
@@ -300,7 +301,7 @@ class Transcriptions:
                 segments.append(segment)
                 self._send_segment(job, segments, duration)
 
-        return Transcript(tuple(segments), recording.seconds), remarks
+        return Transcript(tuple(segments), recording.seconds, recording.reason), remarks
 
     def _check_length(self, info: AudioInfo) -> None:
         """Check the work that a recording makes: each of its channels is decoded.
@@ -491,6 +492,7 @@ def answer_content(
             ],
         }
 
+    content |= reason_field(transcript.reason)
     if remarks.warnings:
         content["warnings"] = remarks.warnings
     if remarks.unspelled:
@@ -540,6 +542,6 @@ def _segment_fields(
         "temperature": 0.0,
         "avg_logprob": mean_log_prob,
         "compression_ratio": compression,
-        "no_speech_prob": None,
+        "no_speech_prob": segment.no_speech_probability,
         "cues": [cue_fields(cue) for cue in segment.cues()],
     }

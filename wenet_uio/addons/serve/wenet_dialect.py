@@ -59,7 +59,7 @@ class WenetDialect(Dialect):
         their empty texts.
         """
         if event.texts[0] or event.rule == END or not self._start.continuous_decoding:
-            return [messages.final_result(event.segment, event.texts)]
+            return [messages.final_result(event.segment, event.texts, event.reason)]
         return []
 
     def tell_ended(self, warnings: Sequence[str]) -> list[Message]:

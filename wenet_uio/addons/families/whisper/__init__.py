@@ -37,6 +37,7 @@ WHISPER = Family(
         options=("language", "task", "timestamps"),
         check_search=Loaded(f"{_FOLDER}.prompts:check_search"),
         prompts=Loaded(f"{_FOLDER}.prompts:decoder_prompts"),
+        check_transcripts=Loaded(f"{_FOLDER}.transcript_rules:check_transcripts"),
         longest_window=30.0,
         kept_quiet=1.0,
     ),

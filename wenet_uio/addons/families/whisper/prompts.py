@@ -83,11 +83,23 @@ def detect_languages(
     if not model.tokens.multilingual:
         return model.tokens.languages * len(lengths)
 
+    ids = model.tokens.language_ids
+    log_probs = scores_after_sot(model, encoder_out, lengths)
+    best_languages = log_probs[:, ids.start : ids.stop].argmax(dim=1)  # (B,)
+    return [model.tokens.languages[number] for number in best_languages.tolist()]
+
+
+def scores_after_sot(
+    model: Whisper, encoder_out: torch.Tensor, lengths: torch.Tensor
+) -> torch.Tensor:
+    """Return log-probabilities (B, V) of the token after sot alone: languages, and no_speech.
+
+    Args:
+        encoder_out: (B, T', D).
+        lengths: (B,) frames.
+    """
     is_frame = length_mask(lengths, encoder_out.size(1)).unsqueeze(1)  # (B, 1, T')
     state = model.decoder.start(encoder_out, is_frame)
     sot = torch.full_like(lengths, model.sos).unsqueeze(1)  # (B, 1)
     log_probs, _ = model.decoder.forward_one_step(state, sot)  # (B, 1, V)
-
-    ids = model.tokens.language_ids
-    best_languages = log_probs[:, 0, ids.start : ids.stop].argmax(dim=1)  # (B,)
-    return [model.tokens.languages[number] for number in best_languages.tolist()]
+    return log_probs[:, 0]
