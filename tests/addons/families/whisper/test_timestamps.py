@@ -112,8 +112,11 @@ def stamp(seconds: float) -> int:
     ],
 )
 def test_timestamps_become_spans(tokens: tuple[int, ...], spans: tuple[TimeSpan, ...]) -> None:
-    found = move_timestamps(Hypothesis(tokens, -1.0), TOKENS)
+    confidences = tuple(1 / (1 + token) for token in tokens)
+    given = Hypothesis(tokens, -1.0, decoder_confidences=confidences)
+    found = move_timestamps(given, TOKENS)
     assert found.tokens == tuple(token for token in tokens if token < BEGIN)
+    assert found.token_confidences == tuple(1 / (1 + token) for token in found.tokens)
     assert found.spans is not None
     assert [span[2:] for span in found.spans] == [span[2:] for span in spans]
     for span, expected in zip(found.spans, spans, strict=True):
