@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import soundfile
 import torch
 import yaml
 from torch.nn.utils.rnn import pad_sequence
@@ -224,7 +225,7 @@ def fine_tune(source: str, run: str, *changes: str) -> None:
 
 
 def test_all_doors_hear_30_seconds_and_training_few_frames_of_them(
-    home: Path, heard: list[tuple[bool, int]], capsys: pytest.CaptureFixture[str]
+    home: Path, corpora: Path, heard: list[tuple[bool, int]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     fine_tune("published", "exp")
     lengths = torch.tensor([int(100 * (0.5 + 0.05 * (number % 7))) for number in range(22)])
@@ -241,12 +242,14 @@ def test_all_doors_hear_30_seconds_and_training_few_frames_of_them(
     assert heard == [(False, 1500)] * 5
 
     heard.clear()
-    transcribe.main(["--model", "exp", "--device", "cpu", "cv1.wav", "cv2.wav"])
+    spoken = [str(corpora / f"fsdd/recordings/{digit}_theo_0.wav") for digit in (6, 7)]
+    transcribe.main(["--model", "exp", "--device", "cpu", *spoken])
     assert heard == [(False, 1500)] * 2
 
     heard.clear()
-    stream = wenet_uio.load_model("exp", device="cpu").stream(sample_rate=16000)
-    stream.accept(torch.sin(torch.arange(16000) / 8).numpy())
+    samples, rate = soundfile.read(spoken[0], dtype="float32")
+    stream = wenet_uio.load_model("exp", device="cpu").stream(sample_rate=rate)
+    stream.accept(samples)
     stream.finish()
     assert set(heard) == {(False, 1500)}
 
