@@ -231,7 +231,7 @@ def test_a_run_from_a_ctc_layer_of_some_units_learns_those_of_its_own_texts(home
     assert "2 of them are new to the CTC of the model, which used 1" in stderr
     assert "without a CTC loss" not in stderr
     losses = yaml.safe_load((home / "second_run/init.yaml").read_text())["loss_dict"]
-    assert 0 < losses["loss_ctc"] < 1000
+    assert 0 < losses["loss_ctc"] < 1e4  # of 1500 frames
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

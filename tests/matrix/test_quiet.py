@@ -26,7 +26,6 @@ import wenet_uio
 from tests.support import preloaded
 from tests.support.serve.clients import START, sentences, served, speak
 from tests.support.serve.trained_digits import RATE, WORDS, fit, voice, write_untrained
-from wenet_uio.addons.listen.heard_quiet import quiet_around
 
 ROOT = Path(__file__).parents[2]
 ONE_POINT = 1.0
@@ -138,6 +137,8 @@ def trained(corpora, every, tmp_path_factory) -> Callable[[str], Trained]:
 
 def note_heard(folder: Path, waveforms: list[torch.Tensor]) -> None:
     """Write what the training has heard to train.yaml, as a run does."""
+    from wenet_uio.addons.listen.heard_quiet import quiet_around
+
     quiet = [quiet_around(waveform.numpy(), RATE) for waveform in waveforms]
     before, behind = np.median(np.array(quiet), axis=0).round(2).tolist()
     config = yaml.safe_load((folder / "train.yaml").read_text())

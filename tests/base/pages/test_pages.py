@@ -22,7 +22,7 @@ ATTACK = '"><script>alert(1)</script>'
 def page_of(**values):
     """A page of errors with one utterance."""
     article = {"key": "", "summary": "", "sound": None, "pairs": [], **values}
-    texts = {name: values.get(name, "") for name in ("title", "unit", "language")}
+    texts = {name: values.get(name, "") for name in ("title", "measure", "unit", "language")}
     counts = dict.fromkeys(("wrong", "utterances", "shown"), 1)
     lists = {"totals": {}, "confusions": [], "articles": [article], "players": True}
     return "".join(render("errors", **texts, **counts, **lists))
@@ -70,7 +70,7 @@ def test_values_are_spelled_without_the_signs_of_python(value, text):
 
 def test_a_missing_value_is_an_error():
     with pytest.raises(jinja2.UndefinedError, match="'totals' is undefined"):
-        list(render("errors", title="", unit=""))
+        list(render("errors", title="", measure="", unit=""))
 
 
 def test_an_unknown_template_is_an_error():
