@@ -6,7 +6,6 @@ import io
 import json
 import pickle
 import re
-import sys
 import tracemalloc
 import zipfile
 
@@ -51,7 +50,7 @@ def test_arrays_of_every_shape_and_type_are_the_waveform_at_16_khz(data, tmp_pat
 
 class Runs:
     def __reduce__(self):
-        return sys.exit, ("unpickled",)
+        return exec, ("raise SystemExit('unpickled')",)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ WITH_JSON = {
     "dataset_conf.batch_conf.batch_type=static dataset_conf.batch_conf.batch_size=1",
     "average": "average --src_path . --dst_model mean.pt --num 2 --val_best",
     "score": "score ref hyp --compare hyp2 --bootstrap 100",
-    "transcribe": "transcribe --model . --checkpoint model.pt --device cpu {keys}",
+    "transcribe": "transcribe --model . --checkpoint model.pt --device cpu --pause 0 {keys}",
 }
 """A call of every command that has --json."""
 OTHERS = {

@@ -106,8 +106,8 @@ def test_both_themes_are_drawn_and_differ_and_the_switch_gives_the_other_one(fil
     pictures = {scheme: picture(fill(color_scheme=scheme)) for scheme in ("light", "dark")}
     assert pictures["light"].mean() > 0.8
     assert pictures["dark"].mean() < 0.2
-    for picture in pictures.values():
-        assert len(np.unique(picture @ [1, 1000, 1_000_000])) > 100
+    for drawn in pictures.values():
+        assert len(np.unique(drawn @ [1, 1000, 1_000_000])) > 100
         assert picture.std() > 0.05
     page = fill(color_scheme="light")
     page.get_by_role("button", name="Switch to the dark theme").click()

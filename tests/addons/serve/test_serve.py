@@ -144,7 +144,7 @@ def test_the_command_serves_with_tls_and_a_token_and_finishes_open_utterances_at
             *(
                 preloaded.python(),
                 "-m",
-                "wenet_uio.bin.serve",
+                "tests.support.serve.without_silero",
                 "--model",
                 model,
                 "--port",

@@ -24,7 +24,15 @@ ROOT = Path(__file__).parents[3]
 @contextmanager
 def server_process(model, *options):
     """The address of a server."""
-    command = [preloaded.python(), "-m", "wenet_uio.bin.serve", "--model", model, "--port", "0"]
+    command = [
+        preloaded.python(),
+        "-m",
+        "tests.support.serve.without_silero",
+        "--model",
+        model,
+        "--port",
+        "0",
+    ]
     process = subprocess.Popen(
         [*command, "--device", "cpu", *options],
         stderr=subprocess.PIPE,

@@ -4,9 +4,7 @@ import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
 import pytest
-import soundfile
 
 from tests.support import preloaded
 
@@ -339,11 +337,8 @@ def test_raw_scale_measures_lists_of_every_length(data_type):
 
 
 @pytest.mark.all
-def test_serve_measures_clients_that_speak_and_withstands_those_that_do_harm(tmp_path):
-    noise = np.random.default_rng(0)
-    for number in range(3):
-        soundfile.write(tmp_path / f"{number}.wav", noise.normal(0, 0.1, 32000), 16000)
-    done = benchmark("serve.py", "--quick", "--audio", tmp_path, "--json")
+def test_serve_measures_clients_that_speak_and_withstands_those_that_do_harm(corpora):
+    done = benchmark("serve.py", "--quick", "--audio", corpora / "fsdd", "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
     assert (

@@ -63,7 +63,16 @@ def server_process(model: Path, *options: object, **arguments: object) -> Iterat
     Args:
         arguments: of Popen.
     """
-    command = ["-m", "wenet_uio.bin.serve", "--model", model, "--port", "0", "--device", "cpu"]
+    command = [
+        "-m",
+        "tests.support.serve.without_silero",
+        "--model",
+        model,
+        "--port",
+        "0",
+        "--device",
+        "cpu",
+    ]
     process = subprocess.Popen(
         [preloaded.python(), *map(str, (*command, *options))],
         stderr=subprocess.PIPE,

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from wenet_uio.addons.listen.speech import Margins, measure_levels, speech_segments
+from wenet_uio.base.crashes import careful
 from wenet_uio.config.dataset import HeardQuiet
 from wenet_uio.dataset.cursor import works
 from wenet_uio.dataset.loader import Loader
@@ -46,7 +47,8 @@ def measure_quiet(loader: Loader) -> HeardQuiet | None:
     """
     begun = time.perf_counter()
     measured: list[Margins] = []
-    with same_random_numbers():
+    # Audio that crashes its decoder must not end the rank: in a careful process it is a skipped sample.
+    with careful(), same_random_numbers():
         for example in heard_examples(loader):
             assert example.waveform is not None
             quiet = quiet_around(example.waveform.float().numpy(), example.sample_rate)

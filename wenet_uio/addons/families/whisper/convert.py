@@ -286,7 +286,8 @@ def from_hugging_face(path: Path, vocabulary: Path | None) -> Converted:
         OSError: a file cannot be read.
         ValueError: a file has another content, or the model has parts that ours cannot have.
     """
-    return _convert_folder(path, read_folder_weights(path), vocabulary)
+    sizes = _read_sizes(path / CONFIG_FILE)
+    return _convert_folder(path, sizes, read_folder_weights(path), vocabulary)
 
 
 def from_adapter(path: Path, vocabulary: Path | None) -> Converted:
@@ -297,16 +298,18 @@ def from_adapter(path: Path, vocabulary: Path | None) -> Converted:
         ValueError: the base model is not there, or the adapter is of another kind or model.
     """
     base = read_base(path)
-    return _convert_folder(base, merge_adapter(path, read_folder_weights(base)), vocabulary)
+    sizes = _read_sizes(base / CONFIG_FILE)
+    return _convert_folder(base, sizes, merge_adapter(path, read_folder_weights(base)), vocabulary)
 
 
 def _convert_folder(
-    path: Path, their_weights: Mapping[str, torch.Tensor], vocabulary: Path | None
+    path: Path, sizes: Sizes, their_weights: Mapping[str, torch.Tensor], vocabulary: Path | None
 ) -> Converted:
     """Convert a model that a folder of Hugging Face describes.
 
     Args:
         path: the folder.
+        sizes: of the model.
         their_weights: by the names of Hugging Face.
         vocabulary: file of byte pairs; None: that of the folder.
 
@@ -314,7 +317,6 @@ def _convert_folder(
         OSError: a file cannot be read.
         ValueError: a file has another content, or the model has parts that ours cannot have.
     """
-    sizes = _read_sizes(path / CONFIG_FILE)
     tokens = read_folder_tokens(path) or _tokens_by_size(sizes.n_vocab)
     if sizes.n_vocab < tokens.count:
         raise ValueError(
