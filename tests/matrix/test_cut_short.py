@@ -41,7 +41,7 @@ def transcribed_text(audio: Path | bytes | io.BytesIO) -> str:
 
     recording = Input(audio)
     recording.open()
-    recording.close(Tracks((Track(0),)), has_words=True)
+    recording.close(Tracks((Track(0),)), has_words=True, has_speech=True)
     return ""
 
 
