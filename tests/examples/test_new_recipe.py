@@ -77,7 +77,7 @@ def test_fsdd_as_folder_and_tsv_is_trained_scored_and_exported_without_an_edit(r
         "--decode_options", "--context_list_path 'hot words'", cwd=home.parent,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    rows = re.findall(r"^(\w+) +([\d.]+) +[\d.]+ +(\d+) ", done.stdout, re.MULTILINE)
+    rows = re.findall(r"^(\w+) +([\d.]+) +[\d.]+ +[\d.]+ +(\d+) ", done.stdout, re.MULTILINE)
     assert [(mode, tokens) for mode, _, tokens in rows] == [
         ("ctc_greedy_search", "10"),
         ("attention_rescoring", "10"),
