@@ -151,9 +151,9 @@ class RawCorpus(LineCorpus):
         except ListError as error:  # the line could be read when it was indexed
             raise self.damaged(f"no line is at byte {offset}: {error}") from None
 
-        # The index may have put folders in front of a key that the line does not state.
+        # The index may have put folders or a number beside a key that the line does not state.
         key = self._rows.key(number)
-        if not key.endswith(line.key):
+        if line.key not in key:
             raise self.damaged(f"the line at byte {offset} has the key {line.key}, not {key}")
         return line
 
