@@ -35,7 +35,7 @@ RATE = 16000
 WITHOUT_CTC = "whisper without CTC"
 SAID = 20
 """Tokens of the digits of the Whisper."""
-USUAL = ("asr_model", WITHOUT_CTC)
+USUAL = ("asr_model",)
 """Models of every change."""
 MODELS = [
     pytest.param(name, marks=[] if name in USUAL else pytest.mark.all)

@@ -149,9 +149,13 @@ def test_an_output_layer_of_its_own_is_kept_and_one_that_contradicts_the_config_
 
 
 @pytest.mark.parametrize(
-    ("kind", "added"), [("multilingual", "a word"), ("English only", "a special token")]
+    ("kind", "added"),
+    [
+        ("multilingual", "a word"),
+        pytest.param("English only", "a special token", marks=pytest.mark.all),
+    ],
 )
-def test_the_text_is_that_of_generate(kind: str, added: str, tmp_path: Path) -> None:
+def test_the_tokens_are_those_of_generate(kind: str, added: str, tmp_path: Path) -> None:
     model, _ = save_folder(tmp_path / "in", kind, ADDED[added], "vocab.json")
     write_model(convert_model(tmp_path / "in"), tmp_path / "out")
     config = load_config(tmp_path / "out/train.yaml", of_model=True)
