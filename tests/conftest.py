@@ -158,6 +158,12 @@ def golden2() -> Path:
 
 
 @pytest.fixture(scope="session")
+def published_whisper() -> Path:
+    """Folder with weights and vocabulary of OpenAI's tiny.en."""
+    return _folder("WENET_UIO_MODELS")
+
+
+@pytest.fixture(scope="session")
 def seeds() -> Path:
     """Folder of the documents that users come from."""
     return _folder("WENET_UIO_SEEDS")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -210,15 +209,10 @@ def answers(
 @SILERO
 @pytest.mark.all
 def test_a_published_whisper_has_no_words_for_sounds_and_has_those_of_quiet_speech(
-    corpora: Path, tmp_path: Path
+    published_whisper: Path, corpora: Path, tmp_path: Path
 ) -> None:
-    """The folder is given; it has weights and vocabulary of OpenAI's tiny.en."""
-    folder = os.environ.get("WENET_UIO_MODELS")
-    if not folder:
-        pytest.skip("WENET_UIO_MODELS is not set")
-
     convert_checkpoint.main(
-        ["--input", str(Path(folder, "tiny.en.pt")), "--output_dir", str(tmp_path / "run")]
+        ["--input", str(published_whisper / "tiny.en.pt"), "--output_dir", str(tmp_path / "run")]
     )
     recogniser = wenet_uio.load_model(tmp_path / "run", device="cpu")
     for name, sound in no_speech().items():

@@ -9,7 +9,6 @@ decode hundreds of tokens, which differ by rounding. The cells are printed.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
@@ -260,23 +259,27 @@ def test_a_training_starts_from_it_and_its_result_is_a_model_as_any_other(
         print(f"{cell}: {said!r}")
 
 
-def test_a_published_whisper_that_knows_english_only_is_trained(home: Path) -> None:
-    """The folder is given; it has weights and vocabulary of OpenAI's tiny.en."""
-    folder = os.environ.get("WENET_UIO_MODELS")
-    if not folder:
-        pytest.skip("WENET_UIO_MODELS is not set")
-
-    before = digest(Path(folder))
+def test_a_published_whisper_that_knows_english_only_is_trained(
+    home: Path, published_whisper: Path
+) -> None:
+    before = digest(published_whisper)
     short = ("max_steps=1", "dataset_conf.batch_conf.batch_size=2", "save_interval=5")
-    options = ("--config", "finetune.yaml", "--from", folder, "--override_config", *short)
+    options = (
+        "--config",
+        "finetune.yaml",
+        "--from",
+        str(published_whisper),
+        "--override_config",
+        *short,
+    )
     assert "before fine-tuning: cv loss" in train(home, "exp/published", *options)
 
     run = home / "exp/published"
     assert yaml.safe_load((run / "train.yaml").read_text())["output_dim"] == 51864
-    check_start(run, Path(folder))
+    check_start(run, published_whisper)
     recogniser = wenet_uio.load_model(run, device="cpu")
     assert isinstance(recogniser.transcribe(home / "cv1.wav", beam_size=1).text, str)
-    assert digest(Path(folder)) == before
+    assert digest(published_whisper) == before
 
 
 @pytest.mark.parametrize("source", WITHOUT_LORA)

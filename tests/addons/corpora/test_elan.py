@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-import os
-import resource
-from pathlib import Path
-
 import pytest
 
+from tests.support.data.little_memory import outcome_of_reading
 from tests.support.fuzz import damaged
 from wenet_uio.addons.corpora import bounded_xml, elan
 from wenet_uio.addons.corpora.elan import read_eaf, tier_texts
@@ -166,30 +163,16 @@ MOST_MEMORY = 1 << 28
 """Bytes that reading may take above what the process has."""
 
 
-def outcome_of_reading(path):
-    """Read an .eaf in a process with little memory; return the error, or the number of texts."""
-    process = os.fork()
-    if not process:
-        outcome = "nothing"
-        try:
-            used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-            resource.setrlimit(resource.RLIMIT_AS, (used + MOST_MEMORY, used + MOST_MEMORY))
-            outcome = str(sum(len(tier.texts) for tier in read_eaf(path).tiers))
-        except BaseException as error:
-            outcome = f"{type(error).__name__}: {error}"
-        finally:
-            path.with_suffix(".txt").write_text(outcome)
-            os._exit(0)
-
-    os.waitpid(process, 0)
-    return path.with_suffix(".txt").read_text()
+def count_texts(path):
+    """Number of texts in an .eaf."""
+    return sum(len(tier.texts) for tier in read_eaf(path).tiers)
 
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_of_elan_is_refused_with_one_line(name, tmp_path):
     path = tmp_path / "a.eaf"
     path.write_bytes(eaf_of(*BOMBS[name]))
-    outcome = outcome_of_reading(path)
+    outcome = outcome_of_reading(path, count_texts, MOST_MEMORY)
     assert outcome.startswith(f"ListError: {path}: too large ("), outcome
     assert "\n" not in outcome
 
@@ -218,7 +201,7 @@ def test_a_tier_with_more_bytes_than_an_annotation_may_have_is_read(tmp_path):
     path = tmp_path / "a.eaf"
     path.write_bytes(eaf_of((ANNOTATION, 30_000)))
     assert path.stat().st_size > bounded_xml.MOST_HELD
-    assert outcome_of_reading(path) == "1"
+    assert outcome_of_reading(path, count_texts, MOST_MEMORY) == "1"
 
 
 def test_a_damaged_eaf_is_read_or_refused_by_name(tmp_path):

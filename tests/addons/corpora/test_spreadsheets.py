@@ -1,13 +1,11 @@
 from __future__ import annotations
 
 import datetime
-import os
-import resource
 import zipfile
-from pathlib import Path
 
 import pytest
 
+from tests.support.data.little_memory import outcome_of_reading
 from tests.support.fuzz import damaged
 from wenet_uio.addons.corpora import bounded_xml, spreadsheets
 from wenet_uio.addons.corpora.spreadsheets import read_ods, read_xlsx
@@ -151,21 +149,7 @@ SHARED = {"xl__sharedStrings": [(b"<sst><si><t>", 1), (b"x" * 100, 1000), (b"</t
 
 def check_bomb(path, read):
     """Read a bomb in a process with little memory."""
-    process = os.fork()
-    if not process:
-        outcome = "nothing"
-        try:
-            used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-            resource.setrlimit(resource.RLIMIT_AS, (used + MOST_MEMORY, used + MOST_MEMORY))
-            read(path)
-        except BaseException as error:
-            outcome = f"{type(error).__name__}: {error}"
-        finally:
-            path.with_suffix(".txt").write_text(outcome)
-            os._exit(0)
-
-    os.waitpid(process, 0)
-    outcome = path.with_suffix(".txt").read_text()
+    outcome = outcome_of_reading(path, read, MOST_MEMORY)
     assert outcome.startswith(f"ListError: {path}: too large ("), outcome
     assert "\n" not in outcome
 

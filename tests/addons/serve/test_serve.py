@@ -15,7 +15,6 @@ import pytest
 from aiohttp.http_exceptions import BadStatusLine
 
 from tests.addons.listen.conftest import bursts, write_model
-from tests.support import preloaded
 from tests.support.serve.clients import START, of_type
 from tests.support.serve.processes import server_process
 from wenet_uio.addons.listen.load import load_model
@@ -139,60 +138,31 @@ def test_the_command_serves_with_tls_and_a_token_and_finishes_open_utterances_at
 ):
     certificate, key = self_signed(tmp_path)
     Path(tmp_path / "token").write_text("secret\n")
-    process = subprocess.Popen(
-        [
-            *(
-                preloaded.python(),
-                "-m",
-                "tests.support.serve.without_silero",
-                "--model",
-                model,
-                "--port",
-                "0",
-                "--device",
-                "cpu",
-            ),
-            *("--certificate", certificate, "--key", key, "--token_file", tmp_path / "token"),
-        ],
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
-    )
-    try:
-        lines = iter(process.stderr.readline, "")
-        address = next(
-            filter(
-                None,
-                (
-                    re.search(r"^serving bursts on (https://127\.0\.0\.1:\d+)$", line)
-                    for line in lines
-                ),
-            )
-        )
-        received, after = asyncio.run(_stream_until_sigterm(address[1], certificate, process))
-        assert process.wait(20) == 0
-    finally:
-        process.kill()
-        rest = process.stderr.read()
-    assert "Traceback" not in rest
+    options = ("--certificate", certificate, "--key", key, "--token_file", tmp_path / "token")
+    with server_process(model, *options) as server:
+        serving = r"^serving bursts on https://127\.0\.0\.1:\d+$"
+        assert re.search(serving, "".join(server.log), re.MULTILINE)
+        received, after = asyncio.run(_stream_until_sigterm(server, certificate))
+        assert server.wait() == 0
+    assert "Traceback" not in "".join(server.log)
     final = json.loads(of_type(received, "final_result")[-1]["nbest"])[0]["sentence"]
     assert final
     assert received[-1]["type"] == "speech_end"
     assert after == aiohttp.WSCloseCode.GOING_AWAY
 
 
-async def _stream_until_sigterm(url, certificate, process):
+async def _stream_until_sigterm(server, certificate):
     context = ssl.create_default_context(cafile=certificate)
     samples = (bursts() * 32767).astype(np.int16)
     async with (
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as client,
-        client.ws_connect(url, headers={"Authorization": "Bearer secret"}) as socket,
+        client.ws_connect(server.url, headers={"Authorization": "Bearer secret"}) as socket,
     ):
         await socket.send_json(START)
         assert (await socket.receive_json())["type"] == "server_ready"
         await socket.send_bytes(samples.tobytes())
         received = [await socket.receive_json()]
-        process.send_signal(signal.SIGTERM)
+        server.send(signal.SIGTERM)
         received += [json.loads(message.data) async for message in socket]
         return received, socket.close_code
 

@@ -1,12 +1,9 @@
 """Clients of a server, in a process of its own, while strangers do what they can."""
 
 import asyncio
-import os
 import re
-import subprocess
+import signal
 import time
-from contextlib import contextmanager
-from pathlib import Path
 
 import aiohttp
 import numpy as np
@@ -14,40 +11,9 @@ import pytest
 
 from tests.addons.listen.conftest import write_model
 from tests.addons.serve.test_transcriptions import encoded
-from tests.support import preloaded
 from tests.support.serve.clients import sentences, speak
+from tests.support.serve.processes import server_process
 from tests.support.serve.strangers import FORM, PATH, crowd
-
-ROOT = Path(__file__).parents[3]
-
-
-@contextmanager
-def server_process(model, *options):
-    """The address of a server."""
-    command = [
-        preloaded.python(),
-        "-m",
-        "tests.support.serve.without_silero",
-        "--model",
-        model,
-        "--port",
-        "0",
-    ]
-    process = subprocess.Popen(
-        [*command, "--device", "cpu", *options],
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    log = []
-    try:
-        for line in iter(process.stderr.readline, ""):
-            if address := re.search(r"^serving .* on (http://127\.0\.0\.1:\d+)$", line):
-                yield address[1], log
-                break
-    finally:
-        process.terminate()
-        log += process.communicate(timeout=60)[1].splitlines()
 
 
 async def resident(url):
@@ -106,11 +72,13 @@ def test_strangers_change_neither_texts_nor_times_of_clients_and_take_little_mem
 ):
     model = write_model(tmp_path / "bursts")
     crowds = {"idle": 1000, "silent": 64, "slow": 40, "bombs": True}
-    with server_process(model) as (url, log):
-        alone, among, grown = asyncio.run(compare(url, speech[:32000], 8, **crowds))
+    with server_process(model) as server:
+        alone, among, grown = asyncio.run(compare(server.url, speech[:32000], 8, **crowds))
+        server.send(signal.SIGTERM)
+        server.wait()
     print(f"p95 {alone[1]:.2f} s alone, {among[1]:.2f} s among strangers; {grown:.0f} MB more")
     assert max(alone[0])
     assert among[0] == alone[0]
     assert among[1] < 5 * alone[1] + 1
     assert grown < 200
-    assert len("\n".join(log)) < 2000, log[:20]
+    assert len("".join(server.log)) < 2000, server.log[:20]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 from pathlib import Path
 from typing import Any
 
@@ -269,13 +268,9 @@ def test_a_run_without_padding_stays_so_in_the_next_training(
 
 @pytest.mark.all
 def test_a_published_whisper_before_its_training_reads_what_transcribe_of_the_source_reads(
-    home: Path, corpora: Path
+    home: Path, corpora: Path, published_whisper: Path
 ) -> None:
-    """The folder is given; it has weights and vocabulary of OpenAI's tiny.en."""
-    source = os.environ.get("WENET_UIO_MODELS")
-    if not source:
-        pytest.skip("WENET_UIO_MODELS is not set")
-
+    source = str(published_whisper)
     with open(corpora / "voices/transcripts.tsv", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file, delimiter="\t") if row["lang"] == "en"]
     files = {row["key"]: corpora / "voices" / row["wav"] for row in rows[:6]}

@@ -13,6 +13,7 @@ from wenet_uio.addons.families.whisper.tokenizer import (
     NO_CAPTIONS,
     NO_SPEECH,
     SOT,
+    expected_ids,
     special_token_names,
 )
 from wenet_uio.addons.families.whisper.tokens import (
@@ -80,22 +81,20 @@ def read_folder_tokens(folder: Path) -> ModelTokens | None:
             f"{file_by_token[EOT]} has {EOT} with the id {eot}, as models that are {kind}"
         )
 
-    ids = {name: eot + place for place, name in enumerate(special_token_names(num_languages))}
-    added: dict[str, OtherToken] = {}
-    last_id = max(ids.values())
-    for name, token in sorted(tokens.items(), key=lambda item: item[1]):
-        expected = ids.get(name, last_id + 1 + len(added))
-        if token.id != expected:
+    by_id = dict(sorted(tokens.items(), key=lambda item: item[1]))
+    expected = expected_ids(by_id, eot, num_languages)
+    for name, token in by_id.items():
+        if token.id != expected[name]:
             raise ValueError(
                 f"{folder}: {name} has the id {token.id} in {file_by_token[name]}; in a Whisper "
-                f"with {num_languages} languages it has {expected}"
+                f"with {num_languages} languages it has {expected[name]}"
             )
-        if name not in ids:
-            added[name] = token
 
+    special = special_token_names(num_languages)
+    added = {name: token for name, token in by_id.items() if name not in special}
     in_one_file = not added or (folder / TOKENIZER).is_file()
     content = None if in_one_file else _join_files(folder, added)
-    return ModelTokens(is_multilingual, num_languages, last_id + 1 + len(added), content)
+    return ModelTokens(is_multilingual, num_languages, eot + len(expected), content)
 
 
 def _compare_files(folder: Path) -> tuple[dict[str, OtherToken], dict[str, str]]:

@@ -7,7 +7,7 @@ The package tiktoken cuts text into byte pairs; it is imported when a text is cu
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -153,9 +153,7 @@ class WhisperSplitter(OwnUnits):
     @cached_property
     def _own_special_ids(self) -> dict[str, int]:
         """Ids of the special tokens of OpenAI by name; they follow the byte pairs."""
-        names = special_token_names(self.num_languages)
-        first_id = len(self._vocabulary.ranks)
-        return {name: token_id for token_id, name in enumerate(names, first_id)}
+        return expected_ids((), len(self._vocabulary.ranks), self.num_languages)
 
     @cached_property
     def _added(self) -> dict[str, OtherToken]:
@@ -165,21 +163,18 @@ class WhisperSplitter(OwnUnits):
             ValueError: special tokens of the file have other ids, or an added token has the id of
                 another token.
         """
-        own_ids = self._own_special_ids
-        added: dict[str, OtherToken] = {}
-        next_id = len(self._vocabulary.ranks) + len(own_ids)
+        tokens: dict[str, OtherToken] = {}
         for name, token in self._vocabulary.others.items():
-            own_name = NO_SPEECH if name == NO_CAPTIONS else name
-            expected = own_ids.get(own_name, next_id)
-            if token.id != expected:
+            tokens[NO_SPEECH if name == NO_CAPTIONS else name] = token
+
+        expected = expected_ids(tokens, len(self._vocabulary.ranks), self.num_languages)
+        for name, token in tokens.items():
+            if token.id != expected[name]:
                 raise ValueError(
                     f"{self.path}: {name} has the id {token.id}; in a Whisper with "
-                    f"{self.num_languages} languages it has {expected}"
+                    f"{self.num_languages} languages it has {expected[name]}"
                 )
-            if own_name not in own_ids:
-                added[name] = token
-                next_id += 1
-        return added
+        return {name: token for name, token in tokens.items() if name not in self._own_special_ids}
 
     @cached_property
     def _added_texts(self) -> dict[str, str]:
@@ -218,6 +213,21 @@ def special_token_names(num_languages: int) -> list[str]:
     tasks = ["<|translate|>", "<|transcribe|>"]
     others = ["<|startoflm|>", "<|startofprev|>", NO_SPEECH, "<|notimestamps|>"]
     return [EOT, SOT, *languages, *tasks, *others, *times]
+
+
+def expected_ids(tokens: Iterable[str], first_id: int, num_languages: int) -> dict[str, int]:
+    """Return the ids of tokens that are no byte pairs: those of OpenAI come first, the others follow in
+    the order given.
+
+    Args:
+        tokens: names of special and of added tokens.
+        first_id: the id after the last byte pair.
+    """
+    names = special_token_names(num_languages)
+    ids = {name: token_id for token_id, name in enumerate(names, first_id)}
+    for name in tokens:
+        ids.setdefault(name, first_id + len(ids))
+    return ids
 
 
 def build(conf: PartConf, non_lang_syms: tuple[str, ...]) -> WhisperSplitter:
