@@ -176,3 +176,16 @@ def test_the_tokens_are_those_of_generate(kind: str, added: str, tmp_path: Path)
         length = min(len(nbest[0].tokens), 30)
         assert length == 30
         assert list(nbest[0].tokens[:length]) == tokens[:length]
+
+
+def test_a_token_that_only_one_of_the_files_has_is_part_of_the_vocabulary(tmp_path: Path) -> None:
+    _, theirs = save_folder(tmp_path / "in", "multilingual", ADDED["a word"], "tokenizer.json")
+    path = tmp_path / "in/tokenizer.json"
+    values = json.loads(path.read_text(encoding="utf-8"))
+    added = values["added_tokens"].pop()
+    path.write_text(json.dumps(values), encoding="utf-8")
+    (tmp_path / "in/added_tokens.json").write_text(json.dumps({added["content"]: added["id"]}))
+    write_model(convert_model(tmp_path / "in"), tmp_path / "out")
+    ours = build_tokenizer(load_config(tmp_path / "out/train.yaml", of_model=True))
+    assert ours.vocab_size == theirs.get_vocab_size()
+    assert ours.detokenize([added["id"]]) == "Kubernetes"

@@ -10,7 +10,11 @@ from typing import Any
 import torch
 
 from wenet_uio.addons.families.whisper.adapter import merge_adapter, read_base
-from wenet_uio.addons.families.whisper.folder_tokens import ModelTokens, read_folder_tokens
+from wenet_uio.addons.families.whisper.folder_tokens import (
+    JSON_VOCABULARIES,
+    ModelTokens,
+    read_folder_tokens,
+)
 from wenet_uio.addons.families.whisper.tokens import (
     ENGLISH_TEXT_TOKENS,
     TEXT_TOKENS,
@@ -42,7 +46,7 @@ HEAD = 1 << 20
 CONFIG_FILE = "config.json"
 OUTPUT_LAYER, EMBEDDING = "proj_out.weight", "decoder.embed_tokens.weight"
 """Weights of Hugging Face that are one weight, unless tie_word_embeddings is false."""
-VOCABULARIES = ("tokenizer.json", "vocab.json", "multilingual.tiktoken", "gpt2.tiktoken")
+VOCABULARIES = (*JSON_VOCABULARIES, "multilingual.tiktoken", "gpt2.tiktoken")
 """Names of vocabularies that are looked for beside the weights."""
 TOKENS_BY_SIZE = {
     51864: ModelTokens(is_multilingual=False, num_languages=99, count=51864),

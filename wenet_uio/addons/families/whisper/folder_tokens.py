@@ -34,6 +34,7 @@ from wenet_uio.models.converted import read_json
 GENERATION = "generation_config.json"
 TOKENIZER = "tokenizer.json"
 VOCABULARY = "vocab.json"
+JSON_VOCABULARIES = (TOKENIZER, VOCABULARY)
 ADDED = "added_tokens.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 
@@ -92,8 +93,7 @@ def read_folder_tokens(folder: Path) -> ModelTokens | None:
 
     special = special_token_names(num_languages)
     added = {name: token for name, token in by_id.items() if name not in special}
-    in_one_file = not added or (folder / TOKENIZER).is_file()
-    content = None if in_one_file else _join_files(folder, added)
+    content = _join_files(folder, added) if added else None
     return ModelTokens(is_multilingual, num_languages, eot + len(expected), content)
 
 
@@ -120,7 +120,7 @@ def _compare_files(folder: Path) -> tuple[dict[str, OtherToken], dict[str, str]]
 
 def _tokens_by_file(folder: Path) -> Iterator[tuple[str, str, OtherToken]]:
     """Yield (file, name, token) of all tokens that are no byte pairs."""
-    for file in (TOKENIZER, VOCABULARY):
+    for file in JSON_VOCABULARIES:
         if (folder / file).is_file():
             for name, token in read_vocabulary(folder / file).others.items():
                 yield file, name, token
@@ -171,11 +171,17 @@ def _count_languages(tokens: Mapping[str, OtherToken], eot: int) -> int:
 
 
 def _join_files(folder: Path, added: Mapping[str, OtherToken]) -> str | None:
-    """Return vocab.json with the added tokens in one content; None without a vocab.json."""
-    path = folder / VOCABULARY
-    if not path.is_file():
+    """Return the vocabulary of a folder with the added tokens in one content; None if one of its files
+    has it so, or there is none.
+    """
+    path = next((folder / name for name in JSON_VOCABULARIES if (folder / name).is_file()), None)
+    if path is None:
         return None
-    return write_tokenizer_json(WhisperVocabulary(read_vocabulary(path).ranks, dict(added)))
+
+    vocabulary = read_vocabulary(path)
+    if added.keys() <= vocabulary.others.keys():
+        return None
+    return write_tokenizer_json(WhisperVocabulary(vocabulary.ranks, dict(added)))
 
 
 def _read_if_there(path: Path) -> dict[str, Any]:
